@@ -48,6 +48,16 @@ static void await_asleep(struct shared *shared, uint32_t count)
     } while (asleep != count);
 }
 
+static void run_with_store(void (*test)(struct shared *shared))
+{
+    static struct shared shared;
+
+    start_store(&shared, false);
+    test(&shared);
+    engine_stop(&shared.engine);
+}
+#define STORE_TEST(name) QS_TEST_BY(run_with_store, name, (struct shared * shared))
+
 /* ---- sleepers ---- */
 
 static qs_status get_one(qs_channel *channel, const char *queue)
@@ -141,70 +151,63 @@ static void delete(struct shared *shared, const char *queue)
 
 /* ---- tests ---- */
 
-QS_TEST(test_a_message_wakes_one_thread)
+STORE_TEST(test_a_message_wakes_one_thread)
 {
-    static struct shared shared;
     struct sleeper idle[SLEEPERS], getting[SLEEPERS], consuming[SLEEPERS];
     uint64_t woken;
 
-    start_store(&shared, false);
-    start_sleepers(&shared, idle, queue_names[0], GETS);
-    start_sleepers(&shared, getting, queue_names[1], GETS);
-    start_sleepers(&shared, consuming, queue_names[2], CONSUMES);
-    await_asleep(&shared, 3 * SLEEPERS);
-    woken = woken_count(&shared);
+    start_sleepers(shared, idle, queue_names[0], GETS);
+    start_sleepers(shared, getting, queue_names[1], GETS);
+    start_sleepers(shared, consuming, queue_names[2], CONSUMES);
+    await_asleep(shared, 3 * SLEEPERS);
+    woken = woken_count(shared);
     for (uint32_t i = 1; i <= SLEEPERS; i++) {
-        publish(&shared.engine, queue_names[1], "got");
-        await_asleep(&shared, 3 * SLEEPERS - 2 * i + 1);
-        QS_CHECK(woken_count(&shared) == woken + 2 * i - 1);
-        publish(&shared.engine, queue_names[2], "consumed");
-        await_asleep(&shared, 3 * SLEEPERS - 2 * i);
-        QS_CHECK(woken_count(&shared) == woken + UINT64_C(2) * i);
+        publish(&shared->engine, queue_names[1], "got");
+        await_asleep(shared, 3 * SLEEPERS - 2 * i + 1);
+        QS_CHECK(woken_count(shared) == woken + 2 * i - 1);
+        publish(&shared->engine, queue_names[2], "consumed");
+        await_asleep(shared, 3 * SLEEPERS - 2 * i);
+        QS_CHECK(woken_count(shared) == woken + UINT64_C(2) * i);
     }
     end_sleepers(getting, QS_OK);
     end_sleepers(consuming, QS_OK);
-    delete(&shared, queue_names[0]);
+    delete(shared, queue_names[0]);
     end_sleepers(idle, QS_NOT_FOUND);
-    QS_CHECK(woken_count(&shared) == woken + UINT64_C(3) * SLEEPERS);
-    engine_stop(&shared.engine);
+    QS_CHECK(woken_count(shared) == woken + UINT64_C(3) * SLEEPERS);
 }
 
-QS_TEST(test_messages_that_come_together_wake_as_many_threads)
+STORE_TEST(test_messages_that_come_together_wake_as_many_threads)
 {
-    static struct shared shared;
     struct sleeper sleepers[SLEEPERS];
     qs_channel *channel;
     uint64_t woken;
     bool repeated;
 
-    start_store(&shared, false);
-    channel = open_channel(&shared);
+    channel = open_channel(shared);
     QS_CHECK_OK(qs_channel_tx_select(channel, QS_ERROR));
     for (int way = GETS; way <= CONSUMES; way++) {
-        start_sleepers(&shared, sleepers, queue_names[0], (enum way)way);
-        await_asleep(&shared, SLEEPERS);
-        woken = woken_count(&shared);
+        start_sleepers(shared, sleepers, queue_names[0], (enum way)way);
+        await_asleep(shared, SLEEPERS);
+        woken = woken_count(shared);
         for (int i = 0; i < SLEEPERS / 2; i++) {
             QS_CHECK_OK(
                 qs_test_publish(channel, "", queue_names[0], PERSISTENT, text("together"), 0));
         }
-        QS_CHECK(woken_count(&shared) == woken);
+        QS_CHECK(woken_count(shared) == woken);
         QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, 0, &repeated, QS_ERROR));
-        await_asleep(&shared, SLEEPERS / 2);
-        QS_CHECK(woken_count(&shared) == woken + SLEEPERS / 2);
+        await_asleep(shared, SLEEPERS / 2);
+        QS_CHECK(woken_count(shared) == woken + SLEEPERS / 2);
         for (int i = 0; i < SLEEPERS / 2; i++) {
-            publish(&shared.engine, queue_names[0], "the rest");
+            publish(&shared->engine, queue_names[0], "the rest");
         }
         end_sleepers(sleepers, QS_OK);
     }
     qs_channel_close(channel);
-    engine_stop(&shared.engine);
 }
 
 /* What one leaves is for the next, and what one had and gave back as well. */
-QS_TEST(test_who_takes_less_than_there_is_wakes_the_next)
+STORE_TEST(test_who_takes_less_than_there_is_wakes_the_next)
 {
-    static struct shared shared;
     struct sleeper sleepers[SLEEPERS];
     static struct qs_test_batch batch;
     qs_batch arrays;
@@ -212,91 +215,82 @@ QS_TEST(test_who_takes_less_than_there_is_wakes_the_next)
     qs_receipt receipt;
     uint64_t woken;
 
-    start_store(&shared, false);
-    start_sleepers(&shared, sleepers, queue_names[0], GETS);
-    await_asleep(&shared, SLEEPERS);
-    woken = woken_count(&shared);
+    start_sleepers(shared, sleepers, queue_names[0], GETS);
+    await_asleep(shared, SLEEPERS);
+    woken = woken_count(shared);
     qs_test_batch_init(&batch);
     for (int i = 0; i < SLEEPERS - 1; i++) {
         (void)qs_test_batch_add(&batch, queue_names[0], 1);
     }
     arrays = qs_test_batch_finish(&batch);
-    QS_CHECK_OK(qs_channel_publish_batch(shared.engine.channel, &arrays, &receipt, QS_ERROR));
+    QS_CHECK_OK(qs_channel_publish_batch(shared->engine.channel, &arrays, &receipt, QS_ERROR));
     qs_test_batch_fini(&batch);
-    await_asleep(&shared, 1);
-    QS_CHECK(woken_count(&shared) == woken + SLEEPERS - 1);
-    publish(&shared.engine, queue_names[1], "of another queue");
-    message = get(&shared.engine, queue_names[1], "of another queue");
+    await_asleep(shared, 1);
+    QS_CHECK(woken_count(shared) == woken + SLEEPERS - 1);
+    publish(&shared->engine, queue_names[1], "of another queue");
+    message = get(&shared->engine, queue_names[1], "of another queue");
     QS_CHECK_OK(
-        qs_channel_nack(shared.engine.channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
-    QS_CHECK(woken_count(&shared) == woken + SLEEPERS - 1);
-    publish(&shared.engine, queue_names[0], "the last");
+        qs_channel_nack(shared->engine.channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
+    QS_CHECK(woken_count(shared) == woken + SLEEPERS - 1);
+    publish(&shared->engine, queue_names[0], "the last");
     end_sleepers(sleepers, QS_OK);
-    engine_stop(&shared.engine);
 }
 
-QS_TEST(test_who_is_closed_is_woken_alone)
+STORE_TEST(test_who_is_closed_is_woken_alone)
 {
-    static struct shared shared;
     struct sleeper sleepers[SLEEPERS], closed[2];
     qs_connection *connection;
     uint64_t woken;
 
-    start_store(&shared, false);
-    QS_CHECK_OK(qs_connection_open(&connection, shared.engine.store, QS_ERROR));
-    start_sleepers(&shared, sleepers, queue_names[0], GETS);
+    QS_CHECK_OK(qs_connection_open(&connection, shared->engine.store, QS_ERROR));
+    start_sleepers(shared, sleepers, queue_names[0], GETS);
     for (int i = 0; i < 2; i++) {
-        closed[i] = (struct sleeper){.shared = &shared,
+        closed[i] = (struct sleeper){.shared = shared,
                                      .queue = queue_names[0],
                                      .way = (enum way)i,
                                      .connection = connection};
         closed[i].thread = start(sleep_once, &closed[i]);
     }
-    await_asleep(&shared, SLEEPERS + 2);
-    woken = woken_count(&shared);
+    await_asleep(shared, SLEEPERS + 2);
+    woken = woken_count(shared);
     qs_connection_close(connection);
     for (int i = 0; i < 2; i++) {
         QS_CHECK(pthread_join(closed[i].thread, NULL) == 0);
         QS_CHECK(closed[i].status == QS_ECHANNEL_CLOSED);
     }
-    QS_CHECK(woken_count(&shared) == woken + 2);
+    QS_CHECK(woken_count(shared) == woken + 2);
     for (int i = 0; i < SLEEPERS; i++) {
-        publish(&shared.engine, queue_names[0], "for all");
+        publish(&shared->engine, queue_names[0], "for all");
     }
     end_sleepers(sleepers, QS_OK);
-    engine_stop(&shared.engine);
 }
 
 /* Its channel is closed between its wake-up and its turn, mostly: the message is the next one's. */
-QS_TEST(test_who_is_woken_and_closed_passes_the_message_on)
+STORE_TEST(test_who_is_woken_and_closed_passes_the_message_on)
 {
-    static struct shared shared;
-
-    start_store(&shared, false);
     for (int round = 0; round < 100; round++) {
-        struct sleeper first = {.shared = &shared, .queue = queue_names[0], .way = GETS};
+        struct sleeper first = {.shared = shared, .queue = queue_names[0], .way = GETS};
         struct sleeper second = first;
         uint64_t left;
-        QS_CHECK_OK(qs_connection_open(&first.connection, shared.engine.store, QS_ERROR));
+        QS_CHECK_OK(qs_connection_open(&first.connection, shared->engine.store, QS_ERROR));
         first.thread = start(sleep_once, &first);
-        await_asleep(&shared, 1);
+        await_asleep(shared, 1);
         second.thread = start(sleep_once, &second);
-        await_asleep(&shared, 2);
-        publish(&shared.engine, queue_names[0], "for one");
+        await_asleep(shared, 2);
+        publish(&shared->engine, queue_names[0], "for one");
         qs_connection_close(first.connection);
         QS_CHECK(pthread_join(first.thread, NULL) == 0);
         QS_CHECK(first.status == QS_OK || first.status == QS_ECHANNEL_CLOSED);
         if (first.status == QS_OK) {
-            publish(&shared.engine, queue_names[0], "for the other");
+            publish(&shared->engine, queue_names[0], "for the other");
         }
         QS_CHECK(pthread_join(second.thread, NULL) == 0);
         QS_CHECK(second.status == QS_OK);
         /* What the first had when it was closed is the second's as well. */
-        QS_CHECK_OK(qs_channel_queue_purge(shared.engine.channel, text(queue_names[0]), 0, &left,
+        QS_CHECK_OK(qs_channel_queue_purge(shared->engine.channel, text(queue_names[0]), 0, &left,
                                            QS_ERROR));
         QS_CHECK(left <= 1);
     }
-    engine_stop(&shared.engine);
 }
 
 static void declare_stream(struct shared *shared, const char *name)
@@ -307,38 +301,35 @@ static void declare_stream(struct shared *shared, const char *name)
     qs_test_declare(shared->engine.channel, name, QS_DURABLE, &fields);
 }
 
-QS_TEST(test_a_stream_wakes_its_own_readers)
+STORE_TEST(test_a_stream_wakes_its_own_readers)
 {
-    static struct shared shared;
     struct sleeper readers[SLEEPERS], idle[SLEEPERS];
     qs_stream_read read = {.start = {.at = QS_STREAM_NEXT}};
     qs_stream_reader *both[3];
     uint64_t woken;
 
-    start_store(&shared, false);
-    declare_stream(&shared, "s");
-    declare_stream(&shared, "idle");
-    start_sleepers(&shared, readers, "s", READS);
-    start_sleepers(&shared, idle, "idle", READS);
-    await_asleep(&shared, 2 * SLEEPERS);
-    woken = woken_count(&shared);
-    publish(&shared.engine, "s", "read");
+    declare_stream(shared, "s");
+    declare_stream(shared, "idle");
+    start_sleepers(shared, readers, "s", READS);
+    start_sleepers(shared, idle, "idle", READS);
+    await_asleep(shared, 2 * SLEEPERS);
+    woken = woken_count(shared);
+    publish(&shared->engine, "s", "read");
     end_sleepers(readers, QS_OK);
-    QS_CHECK(woken_count(&shared) == woken + SLEEPERS);
+    QS_CHECK(woken_count(shared) == woken + SLEEPERS);
     for (int i = 0; i < 2; i++) {
-        QS_CHECK_OK(qs_stream_reader_open(&both[i], shared.engine.store,
+        QS_CHECK_OK(qs_stream_reader_open(&both[i], shared->engine.store,
                                           text(i == 0 ? "s" : "idle"), &read, QS_ERROR));
     }
     both[2] = both[0]; /* twice is fine */
     QS_CHECK_STATUS(QS_EEMPTY, qs_stream_readers_wait(both, 3, 1000, QS_ERROR));
-    publish(&shared.engine, "s", "waited for");
+    publish(&shared->engine, "s", "waited for");
     QS_CHECK_OK(qs_stream_readers_wait(both, 3, QS_FOREVER, QS_ERROR));
     qs_stream_reader_close(both[0]);
     qs_stream_reader_close(both[1]);
-    await_asleep(&shared, SLEEPERS);
-    delete(&shared, "idle");
+    await_asleep(shared, SLEEPERS);
+    delete(shared, "idle");
     end_sleepers(idle, QS_NOT_FOUND);
-    engine_stop(&shared.engine);
 }
 
 /* ---- rounds ---- */
@@ -506,20 +497,17 @@ static void *sleep_at_what_expires(void *argument)
 }
 
 /* A queue with x-expires is in use while a thread waits there. */
-QS_TEST(test_a_queue_at_which_a_thread_waits_does_not_expire)
+STORE_TEST(test_a_queue_at_which_a_thread_waits_does_not_expire)
 {
-    static struct shared shared;
-    struct sleeper sleeper = {.shared = &shared, .queue = "used", .way = GETS};
+    struct sleeper sleeper = {.shared = shared, .queue = "used", .way = GETS};
 
-    start_store(&shared, false);
     sleeper.thread = start(sleep_at_what_expires, &sleeper);
-    await_asleep(&shared, 1);
+    await_asleep(shared, 1);
     atomic_store(&sleeper.was_asleep, true);
     usleep(100 * 1000);
-    publish(&shared.engine, "used", "got");
+    publish(&shared->engine, "used", "got");
     QS_CHECK(pthread_join(sleeper.thread, NULL) == 0);
     QS_CHECK(sleeper.status == QS_OK);
-    engine_stop(&shared.engine);
 }
 
 /* A thread that waits for ever takes what is delayed when that is due. */

@@ -5,7 +5,6 @@
 #include "confirms.h"
 #include "qs_test_memory.h"
 
-static struct qs_test_alloc memory;
 static uint64_t durable_now; /* what those who reserve know of */
 
 static uint64_t add(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn)
@@ -13,6 +12,10 @@ static uint64_t add(struct qsi_confirms *confirms, uint64_t count, uint64_t lsn)
     QS_CHECK_OK(qsi_confirms_reserve(confirms, durable_now));
     return qsi_confirms_add(confirms, count, lsn);
 }
+
+QS_TEST_FIXTURE(run_confirms, struct qsi_confirms, fixture = (struct qsi_confirms){0},
+                qsi_confirms_fini(&fixture))
+#define CONFIRMS_TEST(name) QS_TEST_BY(run_confirms, name, (struct qsi_confirms * confirms))
 
 static void expect(struct qsi_confirms *confirms, uint64_t durable, bool failed,
                    enum qsi_verdict verdict, uint64_t number, bool multiple, uint64_t count)
@@ -38,110 +41,89 @@ static void expect_none(struct qsi_confirms *confirms, uint64_t durable)
     expect(confirms, durable, false, QSI_VERDICT_NONE, 0, false, 0);
 }
 
-QS_TEST(test_acks_come_when_durable_and_together)
+CONFIRMS_TEST(test_acks_come_when_durable_and_together)
 {
-    struct qsi_confirms confirms = {0};
-
-    QS_CHECK(qsi_confirms_last_lsn(&confirms) == 0);
-    QS_CHECK(add(&confirms, 1, 100) == 1);
-    QS_CHECK(add(&confirms, 1, 200) == 2);
-    QS_CHECK(add(&confirms, 1, 300) == 3);
-    QS_CHECK(qsi_confirms_last_lsn(&confirms) == 300);
-    expect_none(&confirms, 99);
-    expect(&confirms, 100, false, QSI_VERDICT_ACK, 1, false, 1);
-    expect_none(&confirms, 199);
-    QS_CHECK(add(&confirms, 1, 400) == 4);
-    expect(&confirms, 399, false, QSI_VERDICT_ACK, 3, true, 2);
-    expect_none(&confirms, 399);
-    expect(&confirms, 1000, false, QSI_VERDICT_ACK, 4, false, 1);
-    QS_CHECK(qsi_confirms_last_lsn(&confirms) == 0);
-    qsi_confirms_fini(&confirms);
+    QS_CHECK(qsi_confirms_last_lsn(confirms) == 0);
+    QS_CHECK(add(confirms, 1, 100) == 1);
+    QS_CHECK(add(confirms, 1, 200) == 2);
+    QS_CHECK(add(confirms, 1, 300) == 3);
+    QS_CHECK(qsi_confirms_last_lsn(confirms) == 300);
+    expect_none(confirms, 99);
+    expect(confirms, 100, false, QSI_VERDICT_ACK, 1, false, 1);
+    expect_none(confirms, 199);
+    QS_CHECK(add(confirms, 1, 400) == 4);
+    expect(confirms, 399, false, QSI_VERDICT_ACK, 3, true, 2);
+    expect_none(confirms, 399);
+    expect(confirms, 1000, false, QSI_VERDICT_ACK, 4, false, 1);
+    QS_CHECK(qsi_confirms_last_lsn(confirms) == 0);
 }
 
-QS_TEST(test_a_batch_is_a_range_of_numbers)
+CONFIRMS_TEST(test_a_batch_is_a_range_of_numbers)
 {
-    struct qsi_confirms confirms = {0};
-
-    QS_CHECK(add(&confirms, 1000, 100) == 1);
-    QS_CHECK(add(&confirms, 1, 100) == 1001);
-    QS_CHECK(add(&confirms, 50, 200) == 1002);
-    QS_CHECK(confirms.pending.count == 2); /* neighbours that share a fate */
-    expect(&confirms, 150, false, QSI_VERDICT_ACK, 1001, true, 1001);
-    expect(&confirms, 200, false, QSI_VERDICT_ACK, 1051, true, 50);
-    qsi_confirms_fini(&confirms);
+    QS_CHECK(add(confirms, 1000, 100) == 1);
+    QS_CHECK(add(confirms, 1, 100) == 1001);
+    QS_CHECK(add(confirms, 50, 200) == 1002);
+    QS_CHECK(confirms->pending.count == 2); /* neighbours that share a fate */
+    expect(confirms, 150, false, QSI_VERDICT_ACK, 1001, true, 1001);
+    expect(confirms, 200, false, QSI_VERDICT_ACK, 1051, true, 50);
 }
 
-QS_TEST(test_what_needs_no_disk_is_acked_ahead_of_the_others)
+CONFIRMS_TEST(test_what_needs_no_disk_is_acked_ahead_of_the_others)
 {
-    struct qsi_confirms confirms = {0};
-
-    add(&confirms, 1, 100);
-    add(&confirms, 1, 0);
-    add(&confirms, 1, 0);
-    add(&confirms, 1, 200);
-    add(&confirms, 1, 0);
-    expect(&confirms, 0, false, QSI_VERDICT_ACK, 2, false, 1);
-    expect(&confirms, 100, false, QSI_VERDICT_ACK, 1, false, 1);
-    expect(&confirms, 100, false, QSI_VERDICT_ACK, 3, false, 1);
-    expect(&confirms, 200, false, QSI_VERDICT_ACK, 4, true, 1);
-    expect(&confirms, 200, false, QSI_VERDICT_ACK, 5, false, 1);
-    expect_none(&confirms, UINT64_MAX);
-    qsi_confirms_fini(&confirms);
+    add(confirms, 1, 100);
+    add(confirms, 1, 0);
+    add(confirms, 1, 0);
+    add(confirms, 1, 200);
+    add(confirms, 1, 0);
+    expect(confirms, 0, false, QSI_VERDICT_ACK, 2, false, 1);
+    expect(confirms, 100, false, QSI_VERDICT_ACK, 1, false, 1);
+    expect(confirms, 100, false, QSI_VERDICT_ACK, 3, false, 1);
+    expect(confirms, 200, false, QSI_VERDICT_ACK, 4, true, 1);
+    expect(confirms, 200, false, QSI_VERDICT_ACK, 5, false, 1);
+    expect_none(confirms, UINT64_MAX);
 }
 
-QS_TEST(test_an_ack_covers_immediate_ones_before_it)
+CONFIRMS_TEST(test_an_ack_covers_immediate_ones_before_it)
 {
-    struct qsi_confirms confirms = {0};
-
-    add(&confirms, 1, 100);
-    add(&confirms, 3, 0);
-    add(&confirms, 1, 200);
-    add(&confirms, 2, 0);
-    expect(&confirms, 200, false, QSI_VERDICT_ACK, 5, true, 5);
-    expect(&confirms, 200, false, QSI_VERDICT_ACK, 6, false, 1);
-    expect(&confirms, 200, false, QSI_VERDICT_ACK, 7, false, 1);
-    expect_none(&confirms, 200);
-    qsi_confirms_fini(&confirms);
+    add(confirms, 1, 100);
+    add(confirms, 3, 0);
+    add(confirms, 1, 200);
+    add(confirms, 2, 0);
+    expect(confirms, 200, false, QSI_VERDICT_ACK, 5, true, 5);
+    expect(confirms, 200, false, QSI_VERDICT_ACK, 6, false, 1);
+    expect(confirms, 200, false, QSI_VERDICT_ACK, 7, false, 1);
+    expect_none(confirms, 200);
 }
 
-QS_TEST(test_nothing_pending_makes_an_immediate_ack)
+CONFIRMS_TEST(test_nothing_pending_makes_an_immediate_ack)
 {
-    struct qsi_confirms confirms = {0};
-
-    add(&confirms, 5, 0);
-    QS_CHECK(qsi_confirms_last_lsn(&confirms) == 0);
-    expect(&confirms, 0, false, QSI_VERDICT_ACK, 5, true, 5);
-    expect_none(&confirms, 0);
-    qsi_confirms_fini(&confirms);
+    add(confirms, 5, 0);
+    QS_CHECK(qsi_confirms_last_lsn(confirms) == 0);
+    expect(confirms, 0, false, QSI_VERDICT_ACK, 5, true, 5);
+    expect_none(confirms, 0);
 }
 
-QS_TEST(test_a_failure_nacks_what_is_not_durable)
+CONFIRMS_TEST(test_a_failure_nacks_what_is_not_durable)
 {
-    struct qsi_confirms confirms = {0};
-
-    add(&confirms, 1, 100);
-    add(&confirms, 1, 200);
-    add(&confirms, 1, 0);
-    add(&confirms, 2, 300);
-    expect(&confirms, 100, true, QSI_VERDICT_ACK, 1, false, 1);
-    expect(&confirms, 100, true, QSI_VERDICT_ACK, 3, false, 1);
-    QS_CHECK(!confirms.nacked);
-    expect(&confirms, 100, true, QSI_VERDICT_NACK, 5, true, 3);
-    QS_CHECK(confirms.nacked);
-    expect(&confirms, 100, true, QSI_VERDICT_NONE, 0, false, 0);
-    qsi_confirms_fini(&confirms);
+    add(confirms, 1, 100);
+    add(confirms, 1, 200);
+    add(confirms, 1, 0);
+    add(confirms, 2, 300);
+    expect(confirms, 100, true, QSI_VERDICT_ACK, 1, false, 1);
+    expect(confirms, 100, true, QSI_VERDICT_ACK, 3, false, 1);
+    QS_CHECK(!confirms->nacked);
+    expect(confirms, 100, true, QSI_VERDICT_NACK, 5, true, 3);
+    QS_CHECK(confirms->nacked);
+    expect(confirms, 100, true, QSI_VERDICT_NONE, 0, false, 0);
 }
 
 /* A wait that was told of a failure has been told of the nacks that follow. */
-QS_TEST(test_nacks_that_a_wait_has_told_are_not_told_again)
+CONFIRMS_TEST(test_nacks_that_a_wait_has_told_are_not_told_again)
 {
-    struct qsi_confirms confirms = {0};
-
-    add(&confirms, 1, 100);
-    confirms.nack_told = true;
-    expect(&confirms, 0, true, QSI_VERDICT_NACK, 1, false, 1);
-    QS_CHECK(!confirms.nacked);
-    qsi_confirms_fini(&confirms);
+    add(confirms, 1, 100);
+    confirms->nack_told = true;
+    expect(confirms, 0, true, QSI_VERDICT_NACK, 1, false, 1);
+    QS_CHECK(!confirms->nacked);
 }
 
 /* ---- a verdict for each number ---- */
@@ -250,51 +232,46 @@ QS_TEST(test_each_number_gets_one_verdict)
     }
 }
 
-QS_TEST(test_confirms_that_nobody_reads_take_no_more_memory)
+CONFIRMS_TEST(test_confirms_that_nobody_reads_take_no_more_memory)
 {
-    struct qsi_confirms confirms = {0};
-
     for (uint64_t number = 1; number <= 100000; number++) {
         durable_now = number > 10 ? 10 * (number - 10) : 0;
-        QS_CHECK(add(&confirms, 1, number % 3 == 2 ? 0 : 10 * number) == number);
+        QS_CHECK(add(confirms, 1, number % 3 == 2 ? 0 : 10 * number) == number);
     }
-    QS_CHECK(confirms.pending.capacity <= 64 && confirms.immediate.capacity <= 64);
-    expect(&confirms, 1000000, false, QSI_VERDICT_ACK, 100000, true, 100000);
-    expect_none(&confirms, 1000000);
+    QS_CHECK(confirms->pending.capacity <= 64 && confirms->immediate.capacity <= 64);
+    expect(confirms, 1000000, false, QSI_VERDICT_ACK, 100000, true, 100000);
+    expect_none(confirms, 1000000);
     durable_now = 0;
-    qsi_confirms_fini(&confirms);
 }
 
 /* Numbers that are told of out of order, each once. */
-QS_TEST(test_a_number_may_be_confirmed_ahead_of_its_lsn)
+CONFIRMS_TEST(test_a_number_may_be_confirmed_ahead_of_its_lsn)
 {
-    struct qsi_confirms confirms = {0};
     uint64_t first, last;
 
     for (uint64_t number = 1; number <= 5; number++) {
-        add(&confirms, 1, 10 * number);
+        add(confirms, 1, 10 * number);
     }
-    add(&confirms, 3, 60); /* 6 to 8: of a batch none is by itself */
-    QS_CHECK(qsi_confirms_early(&confirms, 4) && qsi_confirms_early(&confirms, 2));
-    QS_CHECK(qsi_confirms_early(&confirms, 3) && !qsi_confirms_early(&confirms, 3));
-    QS_CHECK(!qsi_confirms_early(&confirms, 7) && confirms.immediate.count == 1);
-    QS_CHECK(qsi_confirms_next_pending(&confirms, 0, 1, 8, &first, &last));
+    add(confirms, 3, 60); /* 6 to 8: of a batch none is by itself */
+    QS_CHECK(qsi_confirms_early(confirms, 4) && qsi_confirms_early(confirms, 2));
+    QS_CHECK(qsi_confirms_early(confirms, 3) && !qsi_confirms_early(confirms, 3));
+    QS_CHECK(!qsi_confirms_early(confirms, 7) && confirms->immediate.count == 1);
+    QS_CHECK(qsi_confirms_next_pending(confirms, 0, 1, 8, &first, &last));
     QS_CHECK(first == 1 && last == 1);
-    QS_CHECK(qsi_confirms_next_pending(&confirms, 0, 2, 7, &first, &last));
+    QS_CHECK(qsi_confirms_next_pending(confirms, 0, 2, 7, &first, &last));
     QS_CHECK(first == 5 && last == 7);
-    QS_CHECK(qsi_confirms_next_pending(&confirms, 10, 1, 8, &first, &last) && first == 5);
-    QS_CHECK(!qsi_confirms_next_pending(&confirms, 60, 1, 8, &first, &last));
-    expect(&confirms, 0, false, QSI_VERDICT_ACK, 2, false, 1);
-    expect(&confirms, 50, false, QSI_VERDICT_ACK, 5, true, 4); /* 1, 3, 4 and 5 */
-    QS_CHECK(!qsi_confirms_early(&confirms, 5));
-    expect_none(&confirms, 50);
-    add(&confirms, 1, 70);
-    QS_CHECK(qsi_confirms_early(&confirms, 9) && qsi_confirms_last_lsn(&confirms) == 60);
-    add(&confirms, 1, 0);
-    expect(&confirms, 50, true, QSI_VERDICT_ACK, 9, false, 1);
-    expect(&confirms, 50, true, QSI_VERDICT_ACK, 10, false, 1);
-    expect(&confirms, 50, true, QSI_VERDICT_NACK, 8, true, 3);
-    qsi_confirms_fini(&confirms);
+    QS_CHECK(qsi_confirms_next_pending(confirms, 10, 1, 8, &first, &last) && first == 5);
+    QS_CHECK(!qsi_confirms_next_pending(confirms, 60, 1, 8, &first, &last));
+    expect(confirms, 0, false, QSI_VERDICT_ACK, 2, false, 1);
+    expect(confirms, 50, false, QSI_VERDICT_ACK, 5, true, 4); /* 1, 3, 4 and 5 */
+    QS_CHECK(!qsi_confirms_early(confirms, 5));
+    expect_none(confirms, 50);
+    add(confirms, 1, 70);
+    QS_CHECK(qsi_confirms_early(confirms, 9) && qsi_confirms_last_lsn(confirms) == 60);
+    add(confirms, 1, 0);
+    expect(confirms, 50, true, QSI_VERDICT_ACK, 9, false, 1);
+    expect(confirms, 50, true, QSI_VERDICT_ACK, 10, false, 1);
+    expect(confirms, 50, true, QSI_VERDICT_NACK, 8, true, 3);
 }
 
 QS_TEST(test_confirms_ahead_that_nobody_reads_take_no_more_memory)
@@ -312,22 +289,19 @@ QS_TEST(test_confirms_ahead_that_nobody_reads_take_no_more_memory)
     }
 }
 
-QS_TEST(test_confirming_ahead_may_lack_memory_and_changes_nothing_then)
+CONFIRMS_TEST(test_confirming_ahead_may_lack_memory_and_changes_nothing_then)
 {
-    struct qsi_confirms confirms = {0};
-
     for (uint64_t number = 1; number <= 100; number++) {
-        add(&confirms, 1, 10 * number);
+        add(confirms, 1, 10 * number);
     }
     qs_test_alloc_arm(&memory, 1, true);
     for (uint64_t number = 2; number <= 100; number += 2) {
-        (void)qsi_confirms_early(&confirms, number);
+        (void)qsi_confirms_early(confirms, number);
     }
     qs_test_alloc_arm(&memory, 0, false);
-    QS_CHECK(confirms.immediate.count == confirms.immediate.capacity);
-    QS_CHECK(confirms.immediate.count + confirms.pending.count == 100);
-    qsi_confirms_check(&confirms);
-    qsi_confirms_fini(&confirms);
+    QS_CHECK(confirms->immediate.count == confirms->immediate.capacity);
+    QS_CHECK(confirms->immediate.count + confirms->pending.count == 100);
+    qsi_confirms_check(confirms);
 }
 
 QS_TEST(test_reserving_may_fail_and_adding_cannot)

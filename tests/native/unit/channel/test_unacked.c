@@ -5,7 +5,6 @@
 #include "qs_test_memory.h"
 #include "unacked.h"
 
-static struct qs_test_alloc memory;
 static struct qsi_queue queues[2];
 static struct qsi_segment segments[4]; /* told apart by their address alone */
 
@@ -17,6 +16,10 @@ static uint64_t add(struct qsi_unacked *unacked, struct qsi_segment *segment, ui
     QS_CHECK_OK(qsi_unacked_reserve(unacked, 1));
     return qsi_unacked_add(unacked, &queues[0].container, &stretch, consumer);
 }
+
+QS_TEST_FIXTURE(run_unacked, struct qsi_unacked, fixture = (struct qsi_unacked){0},
+                qsi_unacked_fini(&fixture))
+#define UNACKED_TEST(name) QS_TEST_BY(run_unacked, name, (struct qsi_unacked * unacked))
 
 struct taken {
     uint64_t extents, tags;
@@ -47,224 +50,201 @@ static uint64_t take(struct qsi_unacked *unacked, uint64_t first, uint64_t last,
     return taken->tags - before;
 }
 
-QS_TEST(test_tags_count_up)
+UNACKED_TEST(test_tags_count_up)
 {
-    struct qsi_unacked unacked = {0};
     struct taken taken = {0};
 
-    QS_CHECK(!qsi_unacked_has(&unacked, 0) && !qsi_unacked_has(&unacked, 1));
-    QS_CHECK(take(&unacked, 1, UINT64_MAX, &taken) == 0);
-    QS_CHECK(add(&unacked, &segments[0], 10, 5, NULL) == 1);
-    QS_CHECK(qsi_unacked_skip(&unacked, 3) == 6);
-    QS_CHECK(add(&unacked, &segments[0], 15, 1, NULL) == 9);
-    QS_CHECK(unacked.last_tag == 9 && unacked.outstanding_count == 6);
+    QS_CHECK(!qsi_unacked_has(unacked, 0) && !qsi_unacked_has(unacked, 1));
+    QS_CHECK(take(unacked, 1, UINT64_MAX, &taken) == 0);
+    QS_CHECK(add(unacked, &segments[0], 10, 5, NULL) == 1);
+    QS_CHECK(qsi_unacked_skip(unacked, 3) == 6);
+    QS_CHECK(add(unacked, &segments[0], 15, 1, NULL) == 9);
+    QS_CHECK(unacked->last_tag == 9 && unacked->outstanding_count == 6);
     for (uint64_t tag = 0; tag < 12; tag++) {
-        QS_CHECK(qsi_unacked_has(&unacked, tag) == ((tag >= 1 && tag <= 5) || tag == 9));
+        QS_CHECK(qsi_unacked_has(unacked, tag) == ((tag >= 1 && tag <= 5) || tag == 9));
     }
-    QS_CHECK(!qsi_unacked_has(&unacked, UINT64_MAX));
-    QS_CHECK(take(&unacked, 3, 3, &taken) == 1 && taken.masks[0] == UINT64_C(1) << 12);
-    QS_CHECK(take(&unacked, 3, 3, &taken) == 0);
-    QS_CHECK(!qsi_unacked_has(&unacked, 3) && unacked.outstanding_count == 5);
-    QS_CHECK(take(&unacked, 1, 7, &taken) == 4);
-    QS_CHECK(take(&unacked, 1, UINT64_MAX, &taken) == 1);
-    QS_CHECK(taken.masks[0] == UINT64_C(0x3f) << 10 && unacked.outstanding_count == 0);
-    QS_CHECK(unacked.count == 0 && add(&unacked, &segments[0], 0, 1, NULL) == 10);
-    qsi_unacked_fini(&unacked);
+    QS_CHECK(!qsi_unacked_has(unacked, UINT64_MAX));
+    QS_CHECK(take(unacked, 3, 3, &taken) == 1 && taken.masks[0] == UINT64_C(1) << 12);
+    QS_CHECK(take(unacked, 3, 3, &taken) == 0);
+    QS_CHECK(!qsi_unacked_has(unacked, 3) && unacked->outstanding_count == 5);
+    QS_CHECK(take(unacked, 1, 7, &taken) == 4);
+    QS_CHECK(take(unacked, 1, UINT64_MAX, &taken) == 1);
+    QS_CHECK(taken.masks[0] == UINT64_C(0x3f) << 10 && unacked->outstanding_count == 0);
+    QS_CHECK(unacked->count == 0 && add(unacked, &segments[0], 0, 1, NULL) == 10);
 }
 
-QS_TEST(test_tags_that_are_spoken_for_can_be_taken_and_given_back)
+UNACKED_TEST(test_tags_that_are_spoken_for_can_be_taken_and_given_back)
 {
-    struct qsi_unacked unacked = {0};
     struct taken taken = {0};
 
-    add(&unacked, &segments[0], 0, 5, NULL);
-    add(&unacked, &segments[1], 0, 5, NULL);
-    qsi_unacked_set_pending(&unacked, 4, 6);
+    add(unacked, &segments[0], 0, 5, NULL);
+    add(unacked, &segments[1], 0, 5, NULL);
+    qsi_unacked_set_pending(unacked, 4, 6);
     for (uint64_t tag = 1; tag <= 10; tag++) {
-        QS_CHECK(qsi_unacked_has(&unacked, tag) == (tag < 4 || tag > 6));
+        QS_CHECK(qsi_unacked_has(unacked, tag) == (tag < 4 || tag > 6));
     }
-    QS_CHECK(take(&unacked, 5, 5, &taken) == 1);
-    qsi_unacked_give_back(&unacked, 4, 6);
-    QS_CHECK(qsi_unacked_has(&unacked, 4) && qsi_unacked_has(&unacked, 6));
-    QS_CHECK(!qsi_unacked_has(&unacked, 5) && unacked.outstanding_count == 9);
-    qsi_unacked_fini(&unacked);
+    QS_CHECK(take(unacked, 5, 5, &taken) == 1);
+    qsi_unacked_give_back(unacked, 4, 6);
+    QS_CHECK(qsi_unacked_has(unacked, 4) && qsi_unacked_has(unacked, 6));
+    QS_CHECK(!qsi_unacked_has(unacked, 5) && unacked->outstanding_count == 9);
 }
 
-QS_TEST(test_the_next_outstanding_tag_is_found_behind_what_was_settled)
+UNACKED_TEST(test_the_next_outstanding_tag_is_found_behind_what_was_settled)
 {
-    struct qsi_unacked unacked = {0};
     struct taken taken = {0};
     uint64_t tag = 0;
 
-    QS_CHECK(!qsi_unacked_next(&unacked, 1, &tag));
+    QS_CHECK(!qsi_unacked_next(unacked, 1, &tag));
     for (uint32_t i = 0; i < 3; i++) {
-        add(&unacked, &segments[i], 0, 64, NULL);
+        add(unacked, &segments[i], 0, 64, NULL);
     }
-    qsi_unacked_skip(&unacked, 1000);
-    add(&unacked, &segments[3], 0, 2, NULL);
-    take(&unacked, 1, 190, &taken);
-    QS_CHECK(qsi_unacked_next(&unacked, 1, &tag) && tag == 191);
-    QS_CHECK(qsi_unacked_next(&unacked, 192, &tag) && tag == 192);
-    QS_CHECK(qsi_unacked_next(&unacked, 193, &tag) && tag == 1193);
-    take(&unacked, 1193, 1193, &taken);
-    QS_CHECK(qsi_unacked_next(&unacked, 193, &tag) && tag == 1194);
-    QS_CHECK(!qsi_unacked_next(&unacked, 1195, &tag));
-    qsi_unacked_fini(&unacked);
+    qsi_unacked_skip(unacked, 1000);
+    add(unacked, &segments[3], 0, 2, NULL);
+    take(unacked, 1, 190, &taken);
+    QS_CHECK(qsi_unacked_next(unacked, 1, &tag) && tag == 191);
+    QS_CHECK(qsi_unacked_next(unacked, 192, &tag) && tag == 192);
+    QS_CHECK(qsi_unacked_next(unacked, 193, &tag) && tag == 1193);
+    take(unacked, 1193, 1193, &taken);
+    QS_CHECK(qsi_unacked_next(unacked, 193, &tag) && tag == 1194);
+    QS_CHECK(!qsi_unacked_next(unacked, 1195, &tag));
 }
 
-QS_TEST(test_what_is_free_lies_between_what_is_spoken_for)
+UNACKED_TEST(test_what_is_free_lies_between_what_is_spoken_for)
 {
-    struct qsi_unacked unacked = {0};
     uint64_t first, last;
 
-    QS_CHECK(!qsi_unacked_next_free(&unacked, 1, &first, &last));
+    QS_CHECK(!qsi_unacked_next_free(unacked, 1, &first, &last));
     for (uint32_t i = 0; i < 3; i++) {
-        add(&unacked, &segments[i], 0, 10, NULL);
+        add(unacked, &segments[i], 0, 10, NULL);
     }
-    QS_CHECK(qsi_unacked_next_free(&unacked, 1, &first, &last) && first == 1 && last == 30);
-    qsi_unacked_set_pending(&unacked, 8, 12);
-    qsi_unacked_set_pending(&unacked, 20, 20);
-    qsi_unacked_set_pending(&unacked, 30, 30);
-    QS_CHECK(qsi_unacked_next_free(&unacked, 1, &first, &last) && first == 1 && last == 7);
-    QS_CHECK(qsi_unacked_next_free(&unacked, 8, &first, &last) && first == 13 && last == 19);
-    QS_CHECK(qsi_unacked_next_free(&unacked, 20, &first, &last) && first == 21 && last == 29);
-    QS_CHECK(!qsi_unacked_next_free(&unacked, 30, &first, &last));
-    qsi_unacked_fini(&unacked);
+    QS_CHECK(qsi_unacked_next_free(unacked, 1, &first, &last) && first == 1 && last == 30);
+    qsi_unacked_set_pending(unacked, 8, 12);
+    qsi_unacked_set_pending(unacked, 20, 20);
+    qsi_unacked_set_pending(unacked, 30, 30);
+    QS_CHECK(qsi_unacked_next_free(unacked, 1, &first, &last) && first == 1 && last == 7);
+    QS_CHECK(qsi_unacked_next_free(unacked, 8, &first, &last) && first == 13 && last == 19);
+    QS_CHECK(qsi_unacked_next_free(unacked, 20, &first, &last) && first == 21 && last == 29);
+    QS_CHECK(!qsi_unacked_next_free(unacked, 30, &first, &last));
 }
 
-QS_TEST(test_all_before_is_known_to_be_spoken_for)
+UNACKED_TEST(test_all_before_is_known_to_be_spoken_for)
 {
-    struct qsi_unacked unacked = {0};
-
-    add(&unacked, &segments[0], 0, 50, NULL);
-    qsi_unacked_set_pending(&unacked, 5, 5);
-    QS_CHECK(unacked.free_from == 0);
-    qsi_unacked_set_pending(&unacked, 1, 10);
-    QS_CHECK(unacked.free_from == 11);
-    qsi_unacked_set_pending(&unacked, 11, 20);
-    qsi_unacked_set_pending(&unacked, 30, 30);
-    QS_CHECK(unacked.free_from == 21);
-    qsi_unacked_give_back(&unacked, 1, 10);
-    QS_CHECK(unacked.free_from == 0 && qsi_unacked_has(&unacked, 7));
-    qsi_unacked_fini(&unacked);
+    add(unacked, &segments[0], 0, 50, NULL);
+    qsi_unacked_set_pending(unacked, 5, 5);
+    QS_CHECK(unacked->free_from == 0);
+    qsi_unacked_set_pending(unacked, 1, 10);
+    QS_CHECK(unacked->free_from == 11);
+    qsi_unacked_set_pending(unacked, 11, 20);
+    qsi_unacked_set_pending(unacked, 30, 30);
+    QS_CHECK(unacked->free_from == 21);
+    qsi_unacked_give_back(unacked, 1, 10);
+    QS_CHECK(unacked->free_from == 0 && qsi_unacked_has(unacked, 7));
 }
 
-QS_TEST(test_neighbours_share_an_extent)
+UNACKED_TEST(test_neighbours_share_an_extent)
 {
-    struct qsi_unacked unacked = {0};
     int one, two;
 
     for (uint32_t slot = 0; slot < 64; slot++) {
-        add(&unacked, &segments[0], slot, 1, &one);
+        add(unacked, &segments[0], slot, 1, &one);
     }
-    QS_CHECK(unacked.count == 1);
-    add(&unacked, &segments[0], 64, 1, &one); /* another word */
-    QS_CHECK(unacked.count == 2);
-    add(&unacked, &segments[0], 67, 1, &one); /* not the next slot */
-    QS_CHECK(unacked.count == 2);
-    add(&unacked, &segments[0], 66, 1, &one); /* a slot before the last */
-    QS_CHECK(unacked.count == 3);
-    add(&unacked, &segments[0], 68, 1, &two); /* another consumer */
-    QS_CHECK(unacked.count == 4);
-    add(&unacked, &segments[1], 69, 1, &two); /* another segment */
-    QS_CHECK(unacked.count == 5);
-    qsi_unacked_skip(&unacked, 1); /* not the next tag */
-    add(&unacked, &segments[1], 70, 1, &two);
-    QS_CHECK(unacked.count == 6 && unacked.outstanding_count == 70);
-    QS_CHECK(qsi_unacked_stretches(&unacked, 1, UINT64_MAX, false) == 7);
-    qsi_unacked_fini(&unacked);
+    QS_CHECK(unacked->count == 1);
+    add(unacked, &segments[0], 64, 1, &one); /* another word */
+    QS_CHECK(unacked->count == 2);
+    add(unacked, &segments[0], 67, 1, &one); /* not the next slot */
+    QS_CHECK(unacked->count == 2);
+    add(unacked, &segments[0], 66, 1, &one); /* a slot before the last */
+    QS_CHECK(unacked->count == 3);
+    add(unacked, &segments[0], 68, 1, &two); /* another consumer */
+    QS_CHECK(unacked->count == 4);
+    add(unacked, &segments[1], 69, 1, &two); /* another segment */
+    QS_CHECK(unacked->count == 5);
+    qsi_unacked_skip(unacked, 1); /* not the next tag */
+    add(unacked, &segments[1], 70, 1, &two);
+    QS_CHECK(unacked->count == 6 && unacked->outstanding_count == 70);
+    QS_CHECK(qsi_unacked_stretches(unacked, 1, UINT64_MAX, false) == 7);
 }
 
 /* As one of eight consumers gets them. */
-QS_TEST(test_every_eighth_message_is_found_by_its_tag)
+UNACKED_TEST(test_every_eighth_message_is_found_by_its_tag)
 {
-    struct qsi_unacked unacked = {0};
     struct taken taken = {0};
 
     for (uint32_t slot = 3; slot < 128; slot += 8) {
-        add(&unacked, &segments[0], slot, 1, NULL);
+        add(unacked, &segments[0], slot, 1, NULL);
     }
-    QS_CHECK(unacked.count == 2 && unacked.outstanding_count == 16);
-    QS_CHECK(take(&unacked, 2, 2, &taken) == 1 && taken.masks[0] == UINT64_C(1) << 11);
-    QS_CHECK(!qsi_unacked_has(&unacked, 2) && qsi_unacked_has(&unacked, 3));
-    QS_CHECK(take(&unacked, 7, 10, &taken) == 4 && taken.extents == 3);
+    QS_CHECK(unacked->count == 2 && unacked->outstanding_count == 16);
+    QS_CHECK(take(unacked, 2, 2, &taken) == 1 && taken.masks[0] == UINT64_C(1) << 11);
+    QS_CHECK(!qsi_unacked_has(unacked, 2) && qsi_unacked_has(unacked, 3));
+    QS_CHECK(take(unacked, 7, 10, &taken) == 4 && taken.extents == 3);
     QS_CHECK(taken.masks[0] == (UINT64_C(1) << 11 | UINT64_C(1) << 51 | UINT64_C(1) << 59));
     QS_CHECK(taken.masks[1] == (UINT64_C(1) << 3 | UINT64_C(1) << 11));
-    QS_CHECK(qsi_unacked_stretches(&unacked, 1, UINT64_MAX, false) == 11);
-    QS_CHECK(take(&unacked, 1, 16, &taken) == 11 && unacked.count == 0);
+    QS_CHECK(qsi_unacked_stretches(unacked, 1, UINT64_MAX, false) == 11);
+    QS_CHECK(take(unacked, 1, 16, &taken) == 11 && unacked->count == 0);
     QS_CHECK(taken.masks[0] == UINT64_C(0x0808080808080808));
     QS_CHECK(taken.masks[1] == UINT64_C(0x0808080808080808));
-    qsi_unacked_fini(&unacked);
 }
 
 /* The segment that an empty extent was about may be gone, and another one may lie at its
  * address. */
-QS_TEST(test_an_empty_extent_is_not_continued)
+UNACKED_TEST(test_an_empty_extent_is_not_continued)
 {
-    struct qsi_unacked unacked = {0};
     struct taken taken = {0};
 
-    add(&unacked, &segments[1], 0, 1, NULL);
-    add(&unacked, &segments[0], 0, 1, NULL);
-    take(&unacked, 2, 2, &taken);
-    add(&unacked, &segments[0], 1, 1, NULL);
-    QS_CHECK(unacked.count == 3);
-    QS_CHECK(take(&unacked, 3, 3, &taken) == 1 && taken.masks[0] == 3);
-    qsi_unacked_fini(&unacked);
+    add(unacked, &segments[1], 0, 1, NULL);
+    add(unacked, &segments[0], 0, 1, NULL);
+    take(unacked, 2, 2, &taken);
+    add(unacked, &segments[0], 1, 1, NULL);
+    QS_CHECK(unacked->count == 3);
+    QS_CHECK(take(unacked, 3, 3, &taken) == 1 && taken.masks[0] == 3);
 }
 
-QS_TEST(test_stretches_bound_what_is_taken)
+UNACKED_TEST(test_stretches_bound_what_is_taken)
 {
-    struct qsi_unacked unacked = {0};
     struct taken taken = {0};
 
-    add(&unacked, &segments[0], 0, 64, NULL);
-    add(&unacked, &segments[0], 64, 64, NULL);
-    QS_CHECK(qsi_unacked_stretches(&unacked, 1, 128, false) == 2);
-    QS_CHECK(qsi_unacked_stretches(&unacked, 65, 128, false) == 1);
-    QS_CHECK(qsi_unacked_stretches(&unacked, 129, 200, false) == 0);
+    add(unacked, &segments[0], 0, 64, NULL);
+    add(unacked, &segments[0], 64, 64, NULL);
+    QS_CHECK(qsi_unacked_stretches(unacked, 1, 128, false) == 2);
+    QS_CHECK(qsi_unacked_stretches(unacked, 65, 128, false) == 1);
+    QS_CHECK(qsi_unacked_stretches(unacked, 129, 200, false) == 0);
     for (uint64_t tag = 1; tag <= 128; tag += 2) {
-        take(&unacked, tag, tag, &taken);
+        take(unacked, tag, tag, &taken);
     }
-    QS_CHECK(qsi_unacked_stretches(&unacked, 1, 128, false) == 64);
-    QS_CHECK(qsi_unacked_stretches(&unacked, 10, 20, false) == 6);
+    QS_CHECK(qsi_unacked_stretches(unacked, 1, 128, false) == 64);
+    QS_CHECK(qsi_unacked_stretches(unacked, 10, 20, false) == 6);
     taken.extents = 0;
-    QS_CHECK(take(&unacked, 10, 100, &taken) == 46 && taken.extents == 2);
-    QS_CHECK(take(&unacked, 1, 128, &taken) == 64 - 46);
+    QS_CHECK(take(unacked, 10, 100, &taken) == 46 && taken.extents == 2);
+    QS_CHECK(take(unacked, 1, 128, &taken) == 64 - 46);
     QS_CHECK(taken.masks[0] == UINT64_MAX && taken.masks[1] == UINT64_MAX);
-    qsi_unacked_fini(&unacked);
 }
 
-QS_TEST(test_deliveries_tell_their_consumer)
+UNACKED_TEST(test_deliveries_tell_their_consumer)
 {
-    struct qsi_unacked unacked = {0};
     struct taken taken = {0};
     int one, two;
 
-    add(&unacked, &segments[0], 0, 3, &one);
-    add(&unacked, &segments[0], 3, 3, &two);
-    QS_CHECK(take(&unacked, 2, 2, &taken) == 1 && taken.consumer == &one);
-    QS_CHECK(take(&unacked, 5, 5, &taken) == 1 && taken.consumer == &two);
-    QS_CHECK(take(&unacked, 1, 6, &taken) == 4);
-    qsi_unacked_fini(&unacked);
+    add(unacked, &segments[0], 0, 3, &one);
+    add(unacked, &segments[0], 3, 3, &two);
+    QS_CHECK(take(unacked, 2, 2, &taken) == 1 && taken.consumer == &one);
+    QS_CHECK(take(unacked, 5, 5, &taken) == 1 && taken.consumer == &two);
+    QS_CHECK(take(unacked, 1, 6, &taken) == 4);
 }
 
 /* One old tag must not keep what came and went behind it. */
-QS_TEST(test_empty_extents_are_compacted)
+UNACKED_TEST(test_empty_extents_are_compacted)
 {
-    struct qsi_unacked unacked = {0};
     struct taken taken = {0};
 
-    add(&unacked, &segments[1], 0, 1, NULL);
+    add(unacked, &segments[1], 0, 1, NULL);
     for (uint32_t i = 0; i < 100000; i++) {
-        uint64_t tag = add(&unacked, &segments[2 + i % 2], i, 1, NULL);
+        uint64_t tag = add(unacked, &segments[2 + i % 2], i, 1, NULL);
 
-        QS_CHECK(take(&unacked, tag, tag, &taken) == 1);
-        QS_CHECK(unacked.count < 200);
+        QS_CHECK(take(unacked, tag, tag, &taken) == 1);
+        QS_CHECK(unacked->count < 200);
     }
-    QS_CHECK(unacked.capacity < 1000 && qsi_unacked_has(&unacked, 1));
-    QS_CHECK(take(&unacked, 1, 1, &taken) == 1 && unacked.count == 0);
-    qsi_unacked_fini(&unacked);
+    QS_CHECK(unacked->capacity < 1000 && qsi_unacked_has(unacked, 1));
+    QS_CHECK(take(unacked, 1, 1, &taken) == 1 && unacked->count == 0);
 }
 
 /* ---- tags and flags ---- */
@@ -290,9 +270,8 @@ static void compare(void *context, const struct qsi_extent *extent, uint64_t mas
     }
 }
 
-QS_TEST(test_tags_do_as_flags_do)
+UNACKED_TEST(test_tags_do_as_flags_do)
 {
-    struct qsi_unacked unacked = {0};
     uint64_t outstanding = 0, next = 1, taken = 0;
     uint32_t slots[4] = {0};
 
@@ -304,11 +283,11 @@ QS_TEST(test_tags_do_as_flags_do)
             uint32_t count = 1 + qs_test_below(left < 10 ? left : 10);
 
             if (qs_test_below(20) == 0) {
-                QS_CHECK(qsi_unacked_skip(&unacked, count) == next);
+                QS_CHECK(qsi_unacked_skip(unacked, count) == next);
                 next += count;
                 continue;
             }
-            QS_CHECK(add(&unacked, &segments[segment], slots[segment], count, NULL) == next);
+            QS_CHECK(add(unacked, &segments[segment], slots[segment], count, NULL) == next);
             outstanding += count;
             for (; count > 0; count--) {
                 slot_of[next] = slots[segment]++;
@@ -320,25 +299,24 @@ QS_TEST(test_tags_do_as_flags_do)
             uint64_t last = first + (qs_test_below(4) == 0 ? qs_test_below(300) : qs_test_below(3));
             uint64_t expected = 0;
 
-            QS_CHECK(qsi_unacked_has(&unacked, first) == flags[first]);
+            QS_CHECK(qsi_unacked_has(unacked, first) == flags[first]);
             for (uint64_t tag = first; tag <= last && tag < next; tag++) {
                 expected += flags[tag];
             }
             taken = 0;
-            qsi_unacked_take(&unacked, first, last, compare, &taken);
+            qsi_unacked_take(unacked, first, last, compare, &taken);
             QS_CHECK(taken == expected);
             outstanding -= expected;
         }
-        QS_CHECK(unacked.outstanding_count == outstanding);
-        qsi_unacked_check(&unacked);
+        QS_CHECK(unacked->outstanding_count == outstanding);
+        qsi_unacked_check(unacked);
     }
     for (uint64_t tag = 0; tag < next; tag++) {
-        QS_CHECK(qsi_unacked_has(&unacked, tag) == flags[tag]);
+        QS_CHECK(qsi_unacked_has(unacked, tag) == flags[tag]);
     }
     taken = 0;
-    qsi_unacked_take(&unacked, 0, UINT64_MAX, compare, &taken);
+    qsi_unacked_take(unacked, 0, UINT64_MAX, compare, &taken);
     QS_CHECK(taken == outstanding);
-    qsi_unacked_fini(&unacked);
 }
 
 /* A million tags acked one by one in random order: finding each is a search, dropping it is not
@@ -368,22 +346,20 @@ QS_TEST(test_a_million_acks_in_any_order)
     free(order);
 }
 
-QS_TEST(test_reserving_may_fail_and_changes_nothing_then)
+UNACKED_TEST(test_reserving_may_fail_and_changes_nothing_then)
 {
-    struct qsi_unacked unacked = {0};
     struct taken taken = {0};
 
     qs_test_alloc_arm(&memory, 1, true);
-    QS_CHECK(qsi_unacked_reserve(&unacked, 1) == QS_ENOMEM);
+    QS_CHECK(qsi_unacked_reserve(unacked, 1) == QS_ENOMEM);
     qs_test_alloc_arm(&memory, 0, false);
     for (uint32_t i = 0; i < 16; i++) {
-        add(&unacked, &segments[i % 2], i, 1, NULL);
+        add(unacked, &segments[i % 2], i, 1, NULL);
     }
     qs_test_alloc_arm(&memory, 1, true);
-    QS_CHECK(qsi_unacked_reserve(&unacked, 1) == QS_ENOMEM);
-    QS_CHECK(take(&unacked, 1, 10, &taken) == 10);
-    QS_CHECK_OK(qsi_unacked_reserve(&unacked, 1)); /* the front is free again */
+    QS_CHECK(qsi_unacked_reserve(unacked, 1) == QS_ENOMEM);
+    QS_CHECK(take(unacked, 1, 10, &taken) == 10);
+    QS_CHECK_OK(qsi_unacked_reserve(unacked, 1)); /* the front is free again */
     qs_test_alloc_arm(&memory, 0, false);
-    QS_CHECK(take(&unacked, 1, 16, &taken) == 6);
-    qsi_unacked_fini(&unacked);
+    QS_CHECK(take(unacked, 1, 16, &taken) == 6);
 }

@@ -5,52 +5,45 @@
 #include "arrow_read_fixture.h"
 #include "columns.h"
 
+/* A full batch with this change is refused with this text. */
+#define REFUSED(change, text)            \
+    do {                                 \
+        make_full(&full);                \
+        change;                          \
+        check_refused(&full.root, text); \
+    } while (0)
+
 QS_TEST(test_wrong_types_are_refused_by_name)
 {
     struct full_batch full;
 
-    make_full(&full);
-    full.root.schema.format = "u";
-    check_refused(&full.root, "record batch: Arrow's string cannot be used, expected a struct");
-    make_full(&full);
-    full.body.schema.format = "l";
-    check_refused(&full.root,
-                  "column \"body\": Arrow's int64 cannot be used, expected binary, a string, or a "
-                  "dictionary of these");
-    make_full(&full);
-    full.routing_key.schema.format = "z";
-    check_refused(&full.root,
-                  "column \"routing_key\": Arrow's binary cannot be used, expected a string or a "
-                  "dictionary of strings");
-    make_full(&full);
-    full.exchange_names.schema.format = "l";
-    check_refused(&full.root,
-                  "column \"exchange\" dictionary: Arrow's int64 cannot be used, expected a string "
-                  "or a dictionary of strings");
-    make_full(&full);
-    full.priority.schema.format = "e";
-    check_refused(&full.root,
-                  "column \"priority\": Arrow's float16 cannot be used, expected an integer");
-    make_full(&full);
-    full.timestamp.schema.format = "tsx:";
-    check_refused(&full.root, "column \"timestamp\": Arrow's timestamp cannot be used, expected "
-                              "a timestamp or an integer");
-    make_full(&full);
-    full.headers.schema.format = "+L";
-    check_refused(&full.root, "column \"headers\": Arrow's large_list cannot be used, expected a "
-                              "map of strings to strings, in pyarrow map_(string(), string()); or "
-                              "a struct, or lists of key and value");
-    make_full(&full);
-    full.headers.schema.format = "+l";
-    full.keys.schema.name = "name";
-    check_refused(&full.root, "column \"headers\": Arrow's list cannot be used, expected a "
-                              "map of strings to strings, in pyarrow map_(string(), string()); or "
-                              "a struct, or lists of key and value");
-    make_full(&full);
-    full.values.schema.format = "i";
-    check_refused(&full.root,
-                  "column \"headers\" value: Arrow's int32 cannot be used, expected a string or a "
-                  "dictionary of strings");
+    REFUSED(full.root.schema.format = "u",
+            "record batch: Arrow's string cannot be used, expected a struct");
+    REFUSED(full.body.schema.format = "l",
+            "column \"body\": Arrow's int64 cannot be used, expected binary, a string, or a "
+            "dictionary of these");
+    REFUSED(full.routing_key.schema.format = "z",
+            "column \"routing_key\": Arrow's binary cannot be used, expected a string or a "
+            "dictionary of strings");
+    REFUSED(full.exchange_names.schema.format = "l",
+            "column \"exchange\" dictionary: Arrow's int64 cannot be used, expected a string "
+            "or a dictionary of strings");
+    REFUSED(full.priority.schema.format = "e",
+            "column \"priority\": Arrow's float16 cannot be used, expected an integer");
+    REFUSED(full.timestamp.schema.format = "tsx:",
+            "column \"timestamp\": Arrow's timestamp cannot be used, expected "
+            "a timestamp or an integer");
+    REFUSED(full.headers.schema.format = "+L",
+            "column \"headers\": Arrow's large_list cannot be used, expected a "
+            "map of strings to strings, in pyarrow map_(string(), string()); or "
+            "a struct, or lists of key and value");
+    REFUSED((full.headers.schema.format = "+l", full.keys.schema.name = "name"),
+            "column \"headers\": Arrow's list cannot be used, expected a "
+            "map of strings to strings, in pyarrow map_(string(), string()); or "
+            "a struct, or lists of key and value");
+    REFUSED(full.values.schema.format = "i",
+            "column \"headers\" value: Arrow's int32 cannot be used, expected a string or a "
+            "dictionary of strings");
 }
 
 QS_TEST(test_wrong_columns_are_refused_by_name)
@@ -66,18 +59,11 @@ QS_TEST(test_wrong_columns_are_refused_by_name)
         }
     }
     check_refused(&full.root, unknown);
-    make_full(&full);
-    full.message_id.schema.name = "routing_key";
-    check_refused(&full.root, "two columns are called \"routing_key\"");
-    make_full(&full);
-    full.root.schema_children[0] = NULL;
-    check_refused(&full.root, "record batch: column 0 is missing");
-    make_full(&full);
-    full.body.schema.name = "app_id";
-    check_refused(
-        &full.root,
-        "column \"app_id\": Arrow's binary cannot be used, expected a string or a dictionary "
-        "of strings");
+    REFUSED(full.message_id.schema.name = "routing_key", "two columns are called \"routing_key\"");
+    REFUSED(full.root.schema_children[0] = NULL, "record batch: column 0 is missing");
+    REFUSED(full.body.schema.name = "app_id",
+            "column \"app_id\": Arrow's binary cannot be used, expected a string or a dictionary "
+            "of strings");
     full.body.schema.format = "u";
     check_refused(&full.root, "no column is called \"body\", which is to hold the bodies");
 }
@@ -86,57 +72,28 @@ QS_TEST(test_wrong_structure_is_refused)
 {
     struct full_batch full;
 
-    make_full(&full);
-    full.root.array.release = NULL;
-    check_refused(&full.root, "record batch: its Arrow schema or array was released already");
-    make_full(&full);
-    full.root.array.n_children = 3;
-    check_refused(&full.root, "record batch: 3 children, expected 10");
-    make_full(&full);
-    full.root.array.length = -1;
-    check_refused(&full.root, "record batch: length -1 at offset 0 is impossible");
-    make_full(&full);
-    full.root.array.offset = 1;
-    check_refused(&full.root, "column \"body\": length 2 is less than the 3 that are needed");
-    make_full(&full);
-    full.root.array.null_count = 1;
-    full.root.buffers[0] = first_only;
-    check_refused(&full.root, "row 1 is null");
-    make_full(&full);
-    full.body.array.offset = -1;
-    check_refused(&full.root, "column \"body\": offset -1 is impossible");
-    make_full(&full);
-    full.body.array.n_buffers = 2;
-    check_refused(&full.root, "column \"body\": 2 buffers, expected 3");
-    make_full(&full);
-    full.body.array.null_count = 1;
-    check_refused(&full.root, "column \"body\": 1 nulls, but no validity buffer");
-    make_full(&full);
-    full.body.buffers[1] = NULL;
-    check_refused(&full.root, "column \"body\": no offsets buffer");
-    make_full(&full);
-    full.body.buffers[2] = NULL;
-    check_refused(&full.root, "column \"body\": no data buffer");
-    make_full(&full);
-    full.priority.buffers[1] = NULL;
-    check_refused(&full.root, "column \"priority\": no values buffer");
-    make_full(&full);
-    full.exchange.array.dictionary = NULL;
-    check_refused(&full.root, "column \"exchange\": no dictionary came with the array");
-    make_full(&full);
-    full.entries.array.length = 1;
-    check_refused(&full.root,
-                  "column \"headers\" entries: length 1 is less than the 2 that are needed");
-    make_full(&full);
-    full.keys.array.length = 1;
-    check_refused(&full.root,
-                  "column \"headers\" key: length 1 is less than the 2 that are needed");
-    make_full(&full);
-    full.headers.array_children[0] = NULL;
-    check_refused(&full.root, "column \"headers\": the map's entries are missing");
-    make_full(&full);
-    full.headers.buffers[1] = NULL;
-    check_refused(&full.root, "column \"headers\": no offsets buffer");
+    REFUSED(full.root.array.release = NULL,
+            "record batch: its Arrow schema or array was released already");
+    REFUSED(full.root.array.n_children = 3, "record batch: 3 children, expected 10");
+    REFUSED(full.root.array.length = -1, "record batch: length -1 at offset 0 is impossible");
+    REFUSED(full.root.array.offset = 1,
+            "column \"body\": length 2 is less than the 3 that are needed");
+    REFUSED((full.root.array.null_count = 1, full.root.buffers[0] = first_only), "row 1 is null");
+    REFUSED(full.body.array.offset = -1, "column \"body\": offset -1 is impossible");
+    REFUSED(full.body.array.n_buffers = 2, "column \"body\": 2 buffers, expected 3");
+    REFUSED(full.body.array.null_count = 1, "column \"body\": 1 nulls, but no validity buffer");
+    REFUSED(full.body.buffers[1] = NULL, "column \"body\": no offsets buffer");
+    REFUSED(full.body.buffers[2] = NULL, "column \"body\": no data buffer");
+    REFUSED(full.priority.buffers[1] = NULL, "column \"priority\": no values buffer");
+    REFUSED(full.exchange.array.dictionary = NULL,
+            "column \"exchange\": no dictionary came with the array");
+    REFUSED(full.entries.array.length = 1,
+            "column \"headers\" entries: length 1 is less than the 2 that are needed");
+    REFUSED(full.keys.array.length = 1,
+            "column \"headers\" key: length 1 is less than the 2 that are needed");
+    REFUSED(full.headers.array_children[0] = NULL,
+            "column \"headers\": the map's entries are missing");
+    REFUSED(full.headers.buffers[1] = NULL, "column \"headers\": no offsets buffer");
 }
 
 QS_TEST(test_wrong_contents_name_the_row)
@@ -152,57 +109,34 @@ QS_TEST(test_wrong_contents_name_the_row)
     static const uint8_t no_keys[1] = {2};
     struct full_batch full;
 
-    make_full(&full);
-    set_nulls(&full.body, first_only);
-    check_refused(&full.root, "row 1: body is null");
-    make_full(&full);
-    full.body.buffers[1] = descending;
-    check_refused(&full.root, "row 1: body has impossible offsets 2 to 1");
-    make_full(&full);
-    full.body.buffers[1] = negative;
-    check_refused(&full.root, "row 0: body has impossible offsets -4 to 0");
-    make_full(&full);
-    full.body.schema.format = "Z";
-    full.body.buffers[1] = far64;
-    check_refused(&full.root, "row 1: body has 8589934591 bytes, at most 4294967295 are possible");
-    make_full(&full);
-    full.exchange.array.null_count = 0;
-    full.exchange.buffers[1] = code2;
-    check_refused(&full.root, "row 1: exchange has dictionary index 2, there are 2 entries");
+    REFUSED(set_nulls(&full.body, first_only), "row 1: body is null");
+    REFUSED(full.body.buffers[1] = descending, "row 1: body has impossible offsets 2 to 1");
+    REFUSED(full.body.buffers[1] = negative, "row 0: body has impossible offsets -4 to 0");
+    REFUSED((full.body.schema.format = "Z", full.body.buffers[1] = far64),
+            "row 1: body has 8589934591 bytes, at most 4294967295 are possible");
+    REFUSED((full.exchange.array.null_count = 0, full.exchange.buffers[1] = code2),
+            "row 1: exchange has dictionary index 2, there are 2 entries");
     full.exchange.buffers[1] = code_negative;
     check_refused(&full.root, "row 0: exchange has dictionary index -1, there are 2 entries");
-    make_full(&full);
-    full.priority.schema.format = "s";
-    full.priority.array.null_count = 0;
-    full.priority.buffers[1] = priority256;
-    check_refused(&full.root, "row 1: priority is 256, must be 0 to 255");
-    make_full(&full);
-    full.delivery_mode.schema.format = "C";
-    full.delivery_mode.array.null_count = 0;
-    full.delivery_mode.buffers[1] = mode3;
-    check_refused(&full.root, "row 1: delivery_mode is 3, must be 1 to 2");
-    make_full(&full);
-    full.expiration_ms.array.null_count = 0;
-    check_refused(&full.root, "row 1: expiration_ms is -1, must be 0 to 9223372036854775807");
+    REFUSED((full.priority.schema.format = "s", full.priority.array.null_count = 0,
+             full.priority.buffers[1] = priority256),
+            "row 1: priority is 256, must be 0 to 255");
+    REFUSED((full.delivery_mode.schema.format = "C", full.delivery_mode.array.null_count = 0,
+             full.delivery_mode.buffers[1] = mode3),
+            "row 1: delivery_mode is 3, must be 1 to 2");
+    REFUSED(full.expiration_ms.array.null_count = 0,
+            "row 1: expiration_ms is -1, must be 0 to 9223372036854775807");
     full.expiration_ms.schema.format = "L";
     full.expiration_ms.buffers[1] = huge;
     check_refused(&full.root,
                   "row 0: expiration_ms is 18446744073709551615, must be 0 to 9223372036854775807");
-    make_full(&full);
-    full.timestamp.array.null_count = 0;
-    check_refused(&full.root, "row 1: timestamp is -5, must be 0 to 9223372036854775807");
-    make_full(&full);
-    full.headers.buffers[1] = descending;
-    check_refused(&full.root, "row 1: headers has impossible offsets 2 to 1");
-    make_full(&full);
-    set_nulls(&full.keys, no_keys);
-    check_refused(&full.root, "row 0: headers has a null key");
-    make_full(&full);
-    set_nulls(&full.entries, first_only);
-    check_refused(&full.root, "row 0: headers has a null entry");
-    make_full(&full);
-    full.values.buffers[1] = descending;
-    check_refused(&full.root, "entry 1: headers value has impossible offsets 2 to 1");
+    REFUSED(full.timestamp.array.null_count = 0,
+            "row 1: timestamp is -5, must be 0 to 9223372036854775807");
+    REFUSED(full.headers.buffers[1] = descending, "row 1: headers has impossible offsets 2 to 1");
+    REFUSED(set_nulls(&full.keys, no_keys), "row 0: headers has a null key");
+    REFUSED(set_nulls(&full.entries, first_only), "row 0: headers has a null entry");
+    REFUSED(full.values.buffers[1] = descending,
+            "entry 1: headers value has impossible offsets 2 to 1");
 }
 
 QS_TEST(test_long_names_are_refused_where_they_are_used)
@@ -228,10 +162,8 @@ QS_TEST(test_long_names_are_refused_where_they_are_used)
     QS_CHECK(open_batch(&batch, &full.root, NULL) == QS_OK);
     full.exchange.buffers[1] = used;
     check_refused(&full.root, "row 1: exchange has 256 bytes, at most 255 are possible");
-    make_full(&full);
-    full.keys.buffers[1] = offsets;
-    full.keys.buffers[2] = data;
-    check_refused(&full.root, "row 0: headers has a key of 256 bytes, at most 255 are possible");
+    REFUSED((full.keys.buffers[1] = offsets, full.keys.buffers[2] = data),
+            "row 0: headers has a key of 256 bytes, at most 255 are possible");
 }
 
 QS_TEST(test_wrong_views_name_the_row)

@@ -9,6 +9,10 @@
 #define ENTRIES 16u
 
 static struct model model;
+
+QS_TEST_FIXTURE(run_with_entries, struct fixture, start_in_memory(&fixture, ENTRIES),
+                stop_in_memory(&fixture))
+#define ENTRIES_TEST(name) QS_TEST_BY(run_with_entries, name, (struct fixture * fixture))
 static uint64_t settled[1] = {0x0600}; /* and these were never put */
 static uint64_t seen[1] = {0x00ff};
 static uint8_t deliveries[ENTRIES] = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -255,59 +259,55 @@ static void copy_over(struct fixture *fixture, const struct qsi_segment_file *fr
     overwrite(fixture, to, 0, bytes, read_at(fixture, from, 0, bytes, sizeof bytes));
 }
 
-QS_TEST(test_another_segment_in_its_place_is_refused)
+ENTRIES_TEST(test_another_segment_in_its_place_is_refused)
 {
-    struct fixture fixture;
     struct qsi_segment_file other;
 
-    start_in_memory(&fixture, ENTRIES);
-    write_small(&fixture, false);
+    write_small(fixture, false);
     other = model.file;
-    QS_CHECK_OK(qsi_segment_remove(fixture.index, &other, QS_ERROR));
-    write_small(&fixture, false);
+    QS_CHECK_OK(qsi_segment_remove(fixture->index, &other, QS_ERROR));
+    write_small(fixture, false);
     QS_CHECK(model.file.salt != other.salt);
-    check_refused(&fixture, &other); /* of an earlier life, as a crash might bring back */
+    check_refused(fixture, &other); /* of an earlier life, as a crash might bring back */
     model_init(&model, ENTRIES, 3, 13);
     model.messages[0] = (struct message){.kind = EMBEDDED};
-    write_model(&fixture, &model, 0, ENTRIES, false);
+    write_model(fixture, &model, 0, ENTRIES, false);
     other.number = 12;
-    copy_over(&fixture, &other, &model.file);
-    check_refused(&fixture, &model.file);
-    stop_in_memory(&fixture);
+    copy_over(fixture, &other, &model.file);
+    check_refused(fixture, &model.file);
 }
 
-QS_TEST(test_another_store_or_version_or_no_segment_is_refused)
+ENTRIES_TEST(test_another_store_or_version_or_no_segment_is_refused)
 {
-    struct fixture fixture;
     uint8_t header[4096];
     uint8_t garbage[300];
 
-    start_in_memory(&fixture, ENTRIES);
-    write_small(&fixture, false);
-    qsi_index_close(fixture.index);
-    QS_CHECK_OK(qsi_index_open(&fixture.index, fixture.env, fixture.dir,
+    write_small(fixture, false);
+    qsi_index_close(fixture->index);
+    QS_CHECK_OK(qsi_index_open(&fixture->index, fixture->env, fixture->dir,
                                (const uint8_t *)"another's uuid..", ENTRIES, QS_ERROR));
-    check_refused(&fixture, &model.file);
-    qsi_index_close(fixture.index);
-    QS_CHECK_OK(qsi_index_open(&fixture.index, fixture.env, fixture.dir, test_uuid, 32, QS_ERROR));
-    QS_CHECK_STATUS(QS_ECORRUPT, qsi_segment_check(fixture.index, &model.file, NULL, QS_ERROR));
-    qsi_index_close(fixture.index);
+    check_refused(fixture, &model.file);
+    qsi_index_close(fixture->index);
     QS_CHECK_OK(
-        qsi_index_open(&fixture.index, fixture.env, fixture.dir, test_uuid, ENTRIES, QS_ERROR));
-    QS_CHECK(read_at(&fixture, &model.file, 0, header, sizeof header) == sizeof header);
+        qsi_index_open(&fixture->index, fixture->env, fixture->dir, test_uuid, 32, QS_ERROR));
+    QS_CHECK_STATUS(QS_ECORRUPT, qsi_segment_check(fixture->index, &model.file, NULL, QS_ERROR));
+    qsi_index_close(fixture->index);
+    QS_CHECK_OK(
+        qsi_index_open(&fixture->index, fixture->env, fixture->dir, test_uuid, ENTRIES, QS_ERROR));
+    QS_CHECK(read_at(fixture, &model.file, 0, header, sizeof header) == sizeof header);
     for (uint32_t at = 8; at <= 12; at += 4) {
         header[at] ^= 2;
         qsi_put_u32(header + 4092, qs_crc32c(0, header, 4092));
-        overwrite(&fixture, &model.file, 0, header, sizeof header);
-        QS_CHECK_STATUS(QS_EVERSION, qsi_segment_check(fixture.index, &model.file, NULL, QS_ERROR));
+        overwrite(fixture, &model.file, 0, header, sizeof header);
+        QS_CHECK_STATUS(QS_EVERSION,
+                        qsi_segment_check(fixture->index, &model.file, NULL, QS_ERROR));
         header[at] ^= 2;
     }
     memset(garbage, 'x', sizeof garbage);
-    overwrite(&fixture, &model.file, 0, garbage, sizeof garbage);
-    check_refused(&fixture, &model.file);
-    QS_CHECK_OK(qsi_segment_remove(fixture.index, &model.file, QS_ERROR));
-    check_refused(&fixture, &model.file);
-    stop_in_memory(&fixture);
+    overwrite(fixture, &model.file, 0, garbage, sizeof garbage);
+    check_refused(fixture, &model.file);
+    QS_CHECK_OK(qsi_segment_remove(fixture->index, &model.file, QS_ERROR));
+    check_refused(fixture, &model.file);
 }
 
 /* ---- made up ---- */

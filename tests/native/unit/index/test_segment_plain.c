@@ -9,6 +9,10 @@
 
 static struct model model;
 
+QS_TEST_FIXTURE(run_with_entries, struct fixture, start_in_memory(&fixture, ENTRIES),
+                stop_in_memory(&fixture))
+#define ENTRIES_TEST(name) QS_TEST_BY(run_with_entries, name, (struct fixture * fixture))
+
 /* Of all lengths up to some hundreds of bytes, and one that takes several reads. */
 static void write_plain(struct fixture *fixture)
 {
@@ -33,26 +37,23 @@ static void load_and_check(struct fixture *fixture, const uint64_t *wanted, uint
     load_fini(&load);
 }
 
-QS_TEST(test_what_lies_side_by_side_is_as_it_was_written)
+ENTRIES_TEST(test_what_lies_side_by_side_is_as_it_was_written)
 {
-    struct fixture fixture;
     uint64_t wanted[ENTRIES / 64];
 
-    start_in_memory(&fixture, ENTRIES);
-    write_plain(&fixture);
+    write_plain(fixture);
     for (uint32_t from = 0; from < ENTRIES; from += 97) {
-        load_and_check(&fixture, model.put, from, UINT64_MAX, 0);
+        load_and_check(fixture, model.put, from, UINT64_MAX, 0);
         for (uint64_t bytes_max = 1; bytes_max < 1u << 20; bytes_max = bytes_max * 3 + 1) {
-            load_and_check(&fixture, model.put, from, bytes_max, 0);
+            load_and_check(fixture, model.put, from, bytes_max, 0);
         }
     }
     for (uint32_t gap = 0; gap < ENTRIES; gap += 61) {
         memcpy(wanted, model.put, sizeof wanted);
         clear_bit(wanted, gap);
-        load_and_check(&fixture, wanted, 0, UINT64_MAX, 0);
-        load_and_check(&fixture, wanted, 0, 20000, 0);
+        load_and_check(fixture, wanted, 0, UINT64_MAX, 0);
+        load_and_check(fixture, wanted, 0, 20000, 0);
     }
-    stop_in_memory(&fixture);
 }
 
 QS_TEST(test_another_envelope_among_them_is_found)
@@ -74,28 +75,25 @@ QS_TEST(test_another_envelope_among_them_is_found)
 }
 
 /* The first envelope is that of all before the second; its damage is theirs. */
-QS_TEST(test_a_flipped_bit_costs_the_message_that_has_it)
+ENTRIES_TEST(test_a_flipped_bit_costs_the_message_that_has_it)
 {
-    struct fixture fixture;
     uint64_t slots_at = qsi_segment_slots_at(ENTRIES), heap_at;
 
-    start_in_memory(&fixture, ENTRIES);
-    write_plain(&fixture);
+    write_plain(fixture);
     heap_at = qsi_segment_heap_at(ENTRIES, false, ENTRIES);
     for (uint32_t slot = 0; slot < ENTRIES; slot += 41) {
         uint64_t at = slots_at + (uint64_t)slot * QSI_SLOT_BYTES + slot % QSI_SLOT_BYTES;
-        flip(&fixture, &model.file, at, (uint8_t)(1 << slot % 8));
-        load_and_check(&fixture, model.put, 0, UINT64_MAX, 1);
-        flip(&fixture, &model.file, at, (uint8_t)(1 << slot % 8));
+        flip(fixture, &model.file, at, (uint8_t)(1 << slot % 8));
+        load_and_check(fixture, model.put, 0, UINT64_MAX, 1);
+        flip(fixture, &model.file, at, (uint8_t)(1 << slot % 8));
     }
     for (uint64_t at = heap_at + 200; at < heap_at + 40000; at += 977) {
-        flip(&fixture, &model.file, at, (uint8_t)(1 << at % 8));
-        load_and_check(&fixture, model.put, 0, UINT64_MAX, 1);
-        flip(&fixture, &model.file, at, (uint8_t)(1 << at % 8));
+        flip(fixture, &model.file, at, (uint8_t)(1 << at % 8));
+        load_and_check(fixture, model.put, 0, UINT64_MAX, 1);
+        flip(fixture, &model.file, at, (uint8_t)(1 << at % 8));
     }
-    flip(&fixture, &model.file, heap_at, 1);
-    load_and_check(&fixture, model.put, 0, UINT64_MAX, SECOND);
-    stop_in_memory(&fixture);
+    flip(fixture, &model.file, heap_at, 1);
+    load_and_check(fixture, model.put, 0, UINT64_MAX, SECOND);
 }
 
 QS_TEST(test_memory_that_runs_out_is_told_and_freed)

@@ -31,7 +31,15 @@ static inline void end(struct qsi_queue *queue)
     QS_CHECK(qsi_list_is_empty(&shared.retired) && qsi_list_is_empty(&shared.releasing));
 }
 
-QS_TEST_FIXTURE(run_queue, struct qsi_queue, begin(&fixture), end(&fixture))
+static struct qsi_chunk *arena;
+
+static inline void drop_arena(void)
+{
+    qsi_chunk_unref(arena);
+    arena = NULL;
+}
+
+QS_TEST_FIXTURE(run_queue, struct qsi_queue, begin(&fixture), end(&fixture); drop_arena())
 #define QUEUE_TEST(name) QS_TEST_BY(run_queue, name, (struct qsi_queue * queue))
 
 static inline struct qsi_messages_layout lay_out(uint32_t rows, bool has_stored)
@@ -99,9 +107,7 @@ static inline uint64_t push_batch(struct qsi_queue *queue, uint32_t count, uint3
     return qsi_queue_push_run(&queue->container, run);
 }
 
-/* Messages one by one into a chunk that is replaced when it is full. */
-static struct qsi_chunk *arena;
-
+/* Messages one by one into the arena, which is replaced when it is full. */
 static inline uint64_t push_single(struct qsi_queue *queue, bool journalled, bool stored)
 {
     uint64_t bytes = lay_out(1, stored).record_bytes;
@@ -114,12 +120,6 @@ static inline uint64_t push_single(struct qsi_queue *queue, bool journalled, boo
     QS_CHECK_OK(qsi_queue_reserve_message(&queue->container, arena, journalled));
     return qsi_queue_push_message(&queue->container, arena, put_record(arena, 1, stored ? 1 : 0),
                                   10, journalled, stored);
-}
-
-static inline void drop_arena(void)
-{
-    qsi_chunk_unref(arena);
-    arena = NULL;
 }
 
 static inline uint64_t seq_of(const struct qsi_stretch *stretch)

@@ -4,56 +4,48 @@
 #include "queue_settle.h"
 #include "queue_take.h"
 
-QS_TEST(test_messages_leave_in_the_order_they_came)
+QUEUE_TEST(test_messages_leave_in_the_order_they_came)
 {
-    struct qsi_queue queue;
     struct qsi_stretch stretch;
     uint64_t expected = 0;
 
-    begin(&queue);
     for (int i = 0; i < 300; i++) {
-        QS_CHECK(push_single(&queue, true, false) == (uint64_t)i);
+        QS_CHECK(push_single(queue, true, false) == (uint64_t)i);
     }
-    QS_CHECK(push_batch(&queue, 200, 1, 0, true) == 300);
-    QS_CHECK(push_batch(&queue, 70, 3, 0, true) == 500);
-    QS_CHECK(push_single(&queue, true, false) == 570);
-    QS_CHECK(queue.ready_count == 571 && queue.container.next_seq == 571);
-    while (take(&queue, 1000, &stretch)) {
+    QS_CHECK(push_batch(queue, 200, 1, 0, true) == 300);
+    QS_CHECK(push_batch(queue, 70, 3, 0, true) == 500);
+    QS_CHECK(push_single(queue, true, false) == 570);
+    QS_CHECK(queue->ready_count == 571 && queue->container.next_seq == 571);
+    while (take(queue, 1000, &stretch)) {
         QS_CHECK(seq_of(&stretch) == expected);
         expected += stretch.count;
-        settle_all(&queue, &stretch);
+        settle_all(queue, &stretch);
     }
     QS_CHECK(expected == 571);
-    check_empty(&queue);
-    QS_CHECK(queue.container.in_count == 571 && queue.container.taken_count == 571);
-    end(&queue);
-    drop_arena();
+    check_empty(queue);
+    QS_CHECK(queue->container.in_count == 571 && queue->container.taken_count == 571);
 }
 
-QS_TEST(test_a_row_tells_its_record)
+QUEUE_TEST(test_a_row_tells_its_record)
 {
-    struct qsi_queue queue;
     struct qsi_stretch stretch;
     uint32_t row;
 
-    begin(&queue);
-    push_batch(&queue, 5, 3, 0, true);
-    push_batch(&queue, 5, 1, 0, true);
-    QS_CHECK(take(&queue, 4, &stretch) && stretch.count == 4);
+    push_batch(queue, 5, 3, 0, true);
+    push_batch(queue, 5, 1, 0, true);
+    QS_CHECK(take(queue, 4, &stretch) && stretch.count == 4);
     QS_CHECK(qsi_run_record(stretch.run, 3, &row) == stretch.run->messages.chunk->data && row == 9);
-    QS_CHECK(take(&queue, 4, &stretch) && stretch.count == 1);
-    QS_CHECK(take(&queue, 4, &stretch) && seq_of(&stretch) == 5);
+    QS_CHECK(take(queue, 4, &stretch) && stretch.count == 1);
+    QS_CHECK(take(queue, 4, &stretch) && seq_of(&stretch) == 5);
     QS_CHECK(qsi_run_record(stretch.run, 3, &row) == stretch.run->messages.chunk->data && row == 3);
-    end(&queue);
-    begin(&queue);
-    push_single(&queue, true, false);
-    push_single(&queue, true, false);
-    QS_CHECK(take(&queue, 4, &stretch) && stretch.count == 2);
+    end(queue);
+    begin(queue);
+    push_single(queue, true, false);
+    push_single(queue, true, false);
+    QS_CHECK(take(queue, 4, &stretch) && stretch.count == 2);
     QS_CHECK(qsi_run_record(stretch.run, 1, &row) ==
                  stretch.run->messages.chunk->data + lay_out(1, false).record_bytes &&
              row == 0);
-    end(&queue);
-    drop_arena();
 }
 
 QS_TEST(test_singles_share_runs_while_they_share_chunks)
@@ -88,20 +80,16 @@ QS_TEST(test_singles_share_runs_while_they_share_chunks)
     qsi_chunk_unref(chunk);
 }
 
-QS_TEST(test_a_message_that_joins_a_run_whose_others_are_out_is_found)
+QUEUE_TEST(test_a_message_that_joins_a_run_whose_others_are_out_is_found)
 {
-    struct qsi_queue queue;
     struct qsi_stretch stretch;
 
-    begin(&queue);
     for (uint64_t seq = 0; seq < 200; seq++) {
-        push_single(&queue, true, false);
-        QS_CHECK(take(&queue, 10, &stretch) && seq_of(&stretch) == seq && stretch.count == 1);
-        QS_CHECK(!take(&queue, 10, &stretch));
+        push_single(queue, true, false);
+        QS_CHECK(take(queue, 10, &stretch) && seq_of(&stretch) == seq && stretch.count == 1);
+        QS_CHECK(!take(queue, 10, &stretch));
     }
-    QS_CHECK(queue.out_count == 200);
-    end(&queue);
-    drop_arena();
+    QS_CHECK(queue->out_count == 200);
 }
 
 QUEUE_TEST(test_requeued_messages_come_first_in_their_order)
@@ -145,22 +133,18 @@ QUEUE_TEST(test_untaken_messages_were_never_out)
     check_empty(queue);
 }
 
-QS_TEST(test_delivery_counts_saturate)
+QUEUE_TEST(test_delivery_counts_saturate)
 {
-    struct qsi_queue queue;
     struct qsi_stretch stretch;
 
-    begin(&queue);
-    push_single(&queue, true, false);
+    push_single(queue, true, false);
     for (uint32_t i = 0; i < 300; i++) {
-        QS_CHECK(take_unseen(&queue, 1, &stretch));
+        QS_CHECK(take_unseen(queue, 1, &stretch));
         QS_CHECK(deliveries(&stretch) == (i < 255 ? i : 255));
         QS_CHECK(was_seen(&stretch) == (i > 0));
         qsi_stretch_mark_seen(&stretch);
-        requeue_all(&queue, &stretch);
+        requeue_all(queue, &stretch);
     }
-    end(&queue);
-    drop_arena();
 }
 
 /* What comes and goes one by one allocates nothing. */
@@ -191,31 +175,27 @@ QS_TEST(test_a_spare_run_serves_again)
     qsi_chunk_unref(chunk);
 }
 
-QS_TEST(test_stored_bodies_are_counted)
+QUEUE_TEST(test_stored_bodies_are_counted)
 {
-    struct qsi_queue queue;
     struct qsi_stretch stretch;
 
-    begin(&queue);
-    push_batch(&queue, 100, 2, 4, true); /* every second row: 50 stored */
-    push_batch(&queue, 10, 1, 3, true);  /* 0, 3, 6, 9 */
-    push_single(&queue, true, true);
-    push_single(&queue, true, false);
-    QS_CHECK(stored_count(&queue) == 50 + 4 + 1);
-    QS_CHECK(take(&queue, 10, &stretch));
-    QS_CHECK(stored_count(&queue) == 55);
-    settle_all(&queue, &stretch);
-    QS_CHECK(stored_count(&queue) == 50);
-    QS_CHECK(take(&queue, 10, &stretch));
-    requeue_all(&queue, &stretch);
-    QS_CHECK(stored_count(&queue) == 50);
-    while (take(&queue, 100, &stretch)) {
-        settle_all(&queue, &stretch);
+    push_batch(queue, 100, 2, 4, true); /* every second row: 50 stored */
+    push_batch(queue, 10, 1, 3, true);  /* 0, 3, 6, 9 */
+    push_single(queue, true, true);
+    push_single(queue, true, false);
+    QS_CHECK(stored_count(queue) == 50 + 4 + 1);
+    QS_CHECK(take(queue, 10, &stretch));
+    QS_CHECK(stored_count(queue) == 55);
+    settle_all(queue, &stretch);
+    QS_CHECK(stored_count(queue) == 50);
+    QS_CHECK(take(queue, 10, &stretch));
+    requeue_all(queue, &stretch);
+    QS_CHECK(stored_count(queue) == 50);
+    while (take(queue, 100, &stretch)) {
+        settle_all(queue, &stretch);
     }
-    QS_CHECK(stored_count(&queue) == 0);
-    check_empty(&queue);
-    end(&queue);
-    drop_arena();
+    QS_CHECK(stored_count(queue) == 0);
+    check_empty(queue);
 }
 
 /* ---- purging ---- */

@@ -63,30 +63,26 @@ QUEUE_TEST(test_a_replayed_settle_removes_runs_between_others)
     check_empty(queue);
 }
 
-QS_TEST(test_what_a_crash_left_counts_as_delivered_once)
+QUEUE_TEST(test_what_a_crash_left_counts_as_delivered_once)
 {
-    struct qsi_queue queue;
     struct qsi_stretch stretch;
 
-    begin(&queue);
     for (int i = 0; i < 5; i++) {
-        push_single(&queue, true, false);
+        push_single(queue, true, false);
     }
-    replay(&queue, 3, 1, QSI_SETTLE_REQUEUE);
-    replay(&queue, 3, 1, QSI_SETTLE_REQUEUE);
-    QS_CHECK_OK(qsi_queue_mark_all_seen(&queue.container));
-    push_single(&queue, true, false); /* of the next session, into the same chunk */
+    replay(queue, 3, 1, QSI_SETTLE_REQUEUE);
+    replay(queue, 3, 1, QSI_SETTLE_REQUEUE);
+    QS_CHECK_OK(qsi_queue_mark_all_seen(&queue->container));
+    push_single(queue, true, false); /* of the next session, into the same chunk */
     for (uint32_t i = 0; i < 6; i++) {
         uint32_t expected = i == 3 ? 2 : i == 5 ? 0 : 1;
 
-        QS_CHECK(take_unseen(&queue, 1, &stretch) && seq_of(&stretch) == i);
+        QS_CHECK(take_unseen(queue, 1, &stretch) && seq_of(&stretch) == i);
         QS_CHECK(was_seen(&stretch) == (expected > 0));
         QS_CHECK(deliveries(&stretch) == expected);
         qsi_stretch_mark_seen(&stretch);
-        requeue_all(&queue, &stretch);
-        QS_CHECK(take_unseen(&queue, 1, &stretch) && seq_of(&stretch) == i);
+        requeue_all(queue, &stretch);
+        QS_CHECK(take_unseen(queue, 1, &stretch) && seq_of(&stretch) == i);
         QS_CHECK(deliveries(&stretch) == expected + 1);
     }
-    end(&queue);
-    drop_arena();
 }

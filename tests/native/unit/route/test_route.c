@@ -14,90 +14,81 @@ static void start(struct qsi_router *router, int queue_count)
     }
 }
 
-QS_TEST(test_default_exchange_leads_to_the_queue_of_that_name)
+QS_TEST_FIXTURE(run_router, struct qsi_router, start(&fixture, 3), qsi_router_fini(&fixture))
+#define ROUTER_TEST(name) QS_TEST_BY(run_router, name, (struct qsi_router * router))
+
+ROUTER_TEST(test_default_exchange_leads_to_the_queue_of_that_name)
 {
-    struct qsi_router router;
     const struct qsi_route *route;
 
-    start(&router, 2);
-    QS_CHECK(qsi_router_lookup(&router, text(""), routing_of(text("q1")), &route, NULL) == QS_OK);
+    QS_CHECK(qsi_router_lookup(router, text(""), routing_of(text("q1")), &route, NULL) == QS_OK);
     QS_CHECK(route->count == 1 && route->destinations[0] == &queues[1].destination);
-    QS_CHECK(qsi_router_lookup(&router, QSI_SLICE_NULL, routing_of(text("q2")), &route, NULL) ==
+    QS_CHECK(qsi_router_lookup(router, QSI_SLICE_NULL, routing_of(text("q3")), &route, NULL) ==
              QS_OK);
     QS_CHECK(route->count == 0);
-    QS_CHECK(qsi_router_find_destination(&router, text("q0")) == &queues[0].destination);
-    qsi_router_remove_destination(&router, &queues[1].destination, QSI_AUTO_DELETE_GOES);
-    QS_CHECK(qsi_router_lookup(&router, text(""), routing_of(text("q1")), &route, NULL) == QS_OK);
+    QS_CHECK(qsi_router_find_destination(router, text("q0")) == &queues[0].destination);
+    qsi_router_remove_destination(router, &queues[1].destination, QSI_AUTO_DELETE_GOES);
+    QS_CHECK(qsi_router_lookup(router, text(""), routing_of(text("q1")), &route, NULL) == QS_OK);
     QS_CHECK(route->count == 0);
-    qsi_router_fini(&router);
 }
 
-QS_TEST(test_direct_leads_to_queues_bound_with_the_key_in_order_of_declaration)
+ROUTER_TEST(test_direct_leads_to_queues_bound_with_the_key_in_order_of_declaration)
 {
-    struct qsi_router router;
     struct qsi_exchange *exchange;
     const struct qsi_route *route;
 
-    start(&router, 3);
-    exchange = declare(&router, "x", "direct");
-    bind(&router, exchange, &queues[2], text("a"));
-    bind(&router, exchange, &queues[0], text("a"));
-    bind(&router, exchange, &queues[1], text("b"));
-    bind(&router, exchange, &queues[1], text(""));
-    route = lookup(&router, exchange, text("a"));
+    exchange = declare(router, "x", "direct");
+    bind(router, exchange, &queues[2], text("a"));
+    bind(router, exchange, &queues[0], text("a"));
+    bind(router, exchange, &queues[1], text("b"));
+    bind(router, exchange, &queues[1], text(""));
+    route = lookup(router, exchange, text("a"));
     QS_CHECK(route->count == 2);
     QS_CHECK(route->destinations[0] == &queues[0].destination);
     QS_CHECK(route->destinations[1] == &queues[2].destination);
-    QS_CHECK(lookup(&router, exchange, text("b"))->count == 1);
-    QS_CHECK(lookup(&router, exchange, text("c"))->count == 0);
-    QS_CHECK(leads_to(lookup(&router, exchange, QSI_SLICE_NULL), &queues[1]));
-    qsi_router_fini(&router);
+    QS_CHECK(lookup(router, exchange, text("b"))->count == 1);
+    QS_CHECK(lookup(router, exchange, text("c"))->count == 0);
+    QS_CHECK(leads_to(lookup(router, exchange, QSI_SLICE_NULL), &queues[1]));
 }
 
-QS_TEST(test_fanout_leads_to_each_queue_once_whatever_the_keys)
+ROUTER_TEST(test_fanout_leads_to_each_queue_once_whatever_the_keys)
 {
-    struct qsi_router router;
     struct qsi_exchange *exchange;
     const struct qsi_route *route;
 
-    start(&router, 3);
-    exchange = declare(&router, "x", "fanout");
-    QS_CHECK(lookup(&router, exchange, text("k"))->count == 0);
-    bind(&router, exchange, &queues[0], text("a"));
-    bind(&router, exchange, &queues[0], text("b"));
-    bind(&router, exchange, &queues[2], text(""));
-    route = lookup(&router, exchange, text("unheard of"));
+    exchange = declare(router, "x", "fanout");
+    QS_CHECK(lookup(router, exchange, text("k"))->count == 0);
+    bind(router, exchange, &queues[0], text("a"));
+    bind(router, exchange, &queues[0], text("b"));
+    bind(router, exchange, &queues[2], text(""));
+    route = lookup(router, exchange, text("unheard of"));
     QS_CHECK(route->count == 2 && leads_to(route, &queues[0]) && leads_to(route, &queues[2]));
-    unbind(&router, exchange, &queues[0], text("a"));
-    QS_CHECK(leads_to(lookup(&router, exchange, text("")), &queues[0]));
-    unbind(&router, exchange, &queues[0], text("b"));
-    QS_CHECK(!leads_to(lookup(&router, exchange, text("")), &queues[0]));
-    qsi_router_fini(&router);
+    unbind(router, exchange, &queues[0], text("a"));
+    QS_CHECK(leads_to(lookup(router, exchange, text("")), &queues[0]));
+    unbind(router, exchange, &queues[0], text("b"));
+    QS_CHECK(!leads_to(lookup(router, exchange, text("")), &queues[0]));
 }
 
-QS_TEST(test_binding_is_idempotent_and_told_apart_by_all_four_parts)
+ROUTER_TEST(test_binding_is_idempotent_and_told_apart_by_all_four_parts)
 {
-    struct qsi_router router;
     struct qsi_exchange *x;
     struct qsi_exchange *y;
     bool bound;
 
-    start(&router, 2);
-    x = declare(&router, "x", "direct");
-    y = declare(&router, "y", "direct");
-    QS_CHECK(bind(&router, x, &queues[0], text("ab")));
-    QS_CHECK(!bind(&router, x, &queues[0], text("ab")));
-    QS_CHECK(bind(&router, x, &queues[1], text("ab")));
-    QS_CHECK(bind(&router, y, &queues[0], text("ab")));
-    QS_CHECK(qsi_router_bind(&router, x, &queues[0].destination, text("a"), text("b"), &bound,
+    x = declare(router, "x", "direct");
+    y = declare(router, "y", "direct");
+    QS_CHECK(bind(router, x, &queues[0], text("ab")));
+    QS_CHECK(!bind(router, x, &queues[0], text("ab")));
+    QS_CHECK(bind(router, x, &queues[1], text("ab")));
+    QS_CHECK(bind(router, y, &queues[0], text("ab")));
+    QS_CHECK(qsi_router_bind(router, x, &queues[0].destination, text("a"), text("b"), &bound,
                              NULL) == QS_OK &&
              bound);
     QS_CHECK(x->binding_count == 3 && y->binding_count == 1);
-    QS_CHECK(!unbind(&router, x, &queues[0], text("a")));
-    QS_CHECK(unbind(&router, x, &queues[0], text("ab")));
-    QS_CHECK(!unbind(&router, x, &queues[0], text("ab")));
+    QS_CHECK(!unbind(router, x, &queues[0], text("a")));
+    QS_CHECK(unbind(router, x, &queues[0], text("ab")));
+    QS_CHECK(!unbind(router, x, &queues[0], text("ab")));
     QS_CHECK(x->binding_count == 2);
-    qsi_router_fini(&router);
 }
 
 QS_TEST(test_declare_refuses_what_a_broker_refuses)
@@ -150,50 +141,44 @@ QS_TEST(test_redeclare_succeeds_only_with_the_same_type_and_flags)
     qsi_router_fini(&router);
 }
 
-QS_TEST(test_delete_is_checked_and_drops_the_bindings)
+ROUTER_TEST(test_delete_is_checked_and_drops_the_bindings)
 {
-    struct qsi_router router;
     struct qsi_exchange *exchange;
 
-    start(&router, 1);
-    exchange = declare(&router, "x", "topic");
-    bind(&router, exchange, &queues[0], text("a.*"));
-    QS_CHECK(qsi_router_check_delete(&router, exchange, true, NULL) == QS_PRECONDITION_FAILED);
-    QS_CHECK(qsi_router_check_delete(&router, exchange, false, NULL) == QS_OK);
-    qsi_router_delete(&router, exchange, QSI_AUTO_DELETE_GOES);
-    QS_CHECK(qsi_router_find(&router, text("x")) == NULL);
+    exchange = declare(router, "x", "topic");
+    bind(router, exchange, &queues[0], text("a.*"));
+    QS_CHECK(qsi_router_check_delete(router, exchange, true, NULL) == QS_PRECONDITION_FAILED);
+    QS_CHECK(qsi_router_check_delete(router, exchange, false, NULL) == QS_OK);
+    qsi_router_delete(router, exchange, QSI_AUTO_DELETE_GOES);
+    QS_CHECK(qsi_router_find(router, text("x")) == NULL);
     QS_CHECK(qsi_list_is_empty(&queues[0].destination.bindings));
-    QS_CHECK(qsi_router_check_delete(&router, qsi_router_find(&router, text("")), false, NULL) ==
+    QS_CHECK(qsi_router_check_delete(router, qsi_router_find(router, text("")), false, NULL) ==
              QS_ACCESS_REFUSED);
-    QS_CHECK(qsi_router_check_delete(&router, qsi_router_find(&router, text("amq.topic")), false,
+    QS_CHECK(qsi_router_check_delete(router, qsi_router_find(router, text("amq.topic")), false,
                                      NULL) == QS_ACCESS_REFUSED);
-    QS_CHECK(qsi_router_check_delete_name(&router, text("amq.none"), NULL) == QS_ACCESS_REFUSED);
-    QS_CHECK(qsi_router_check_delete_name(&router, text("x"), NULL) == QS_OK);
-    qsi_router_fini(&router);
+    QS_CHECK(qsi_router_check_delete_name(router, text("amq.none"), NULL) == QS_ACCESS_REFUSED);
+    QS_CHECK(qsi_router_check_delete_name(router, text("x"), NULL) == QS_OK);
 }
 
-QS_TEST(test_lookup_names_what_is_missing_and_refuses_internal_exchanges)
+ROUTER_TEST(test_lookup_names_what_is_missing_and_refuses_internal_exchanges)
 {
-    struct qsi_router router;
     struct qsi_exchange_options options = {.type = text("fanout"), .internal = true};
     const struct qsi_route *route;
     qs_error error;
     bool bound;
 
-    start(&router, 1);
-    QS_CHECK(qsi_router_lookup(&router, text("x"), routing_of(text("k")), &route, &error) ==
+    QS_CHECK(qsi_router_lookup(router, text("x"), routing_of(text("k")), &route, &error) ==
              QS_NOT_FOUND);
     QS_CHECK(strcmp(error.text, "no exchange 'x' in this store") == 0);
-    QS_CHECK(qsi_router_declare(&router, text("x"), &options, &bound, NULL) == QS_OK);
-    QS_CHECK(qsi_router_lookup(&router, text("x"), routing_of(text("k")), &route, &error) ==
+    QS_CHECK(qsi_router_declare(router, text("x"), &options, &bound, NULL) == QS_OK);
+    QS_CHECK(qsi_router_lookup(router, text("x"), routing_of(text("k")), &route, &error) ==
              QS_ACCESS_REFUSED);
-    QS_CHECK(lookup(&router, qsi_router_find(&router, text("x")), text("k"))->count == 0);
-    QS_CHECK(qsi_router_bind(&router, qsi_router_find(&router, text("")), &queues[0].destination,
+    QS_CHECK(lookup(router, qsi_router_find(router, text("x")), text("k"))->count == 0);
+    QS_CHECK(qsi_router_bind(router, qsi_router_find(router, text("")), &queues[0].destination,
                              text("k"), NO_ARGUMENTS, &bound, &error) == QS_ACCESS_REFUSED);
-    QS_CHECK(qsi_router_unbind(&router, qsi_router_find(&router, text("")), &queues[0].destination,
+    QS_CHECK(qsi_router_unbind(router, qsi_router_find(router, text("")), &queues[0].destination,
                                text("k"), NO_ARGUMENTS, QSI_AUTO_DELETE_GOES, &bound,
                                &error) == QS_ACCESS_REFUSED);
-    qsi_router_fini(&router);
 }
 
 static void remember_name(void *context, const struct qsi_exchange *exchange)
@@ -235,81 +220,72 @@ QS_TEST(test_auto_delete_exchange_goes_with_its_last_binding)
     QS_CHECK(strcmp(names, "two one ") == 0);
 }
 
-QS_TEST(test_removing_a_destination_takes_it_out_of_every_route)
+ROUTER_TEST(test_removing_a_destination_takes_it_out_of_every_route)
 {
     static const char *const types[] = {"direct", "fanout", "topic"};
-    struct qsi_router router;
     struct qsi_exchange *exchanges[3];
 
-    start(&router, 3);
     for (int i = 0; i < 3; i++) {
-        exchanges[i] = declare(&router, types[i], types[i]);
+        exchanges[i] = declare(router, types[i], types[i]);
         for (int q = 0; q < 3; q++) {
-            bind(&router, exchanges[i], &queues[q], text("k"));
+            bind(router, exchanges[i], &queues[q], text("k"));
         }
-        QS_CHECK(lookup(&router, exchanges[i], text("k"))->count == 3);
+        QS_CHECK(lookup(router, exchanges[i], text("k"))->count == 3);
     }
-    qsi_router_remove_destination(&router, &queues[1].destination, QSI_AUTO_DELETE_GOES);
+    qsi_router_remove_destination(router, &queues[1].destination, QSI_AUTO_DELETE_GOES);
     for (int i = 0; i < 3; i++) {
-        const struct qsi_route *route = lookup(&router, exchanges[i], text("k"));
+        const struct qsi_route *route = lookup(router, exchanges[i], text("k"));
 
         QS_CHECK(route->count == 2 && !leads_to(route, &queues[1]));
         QS_CHECK(exchanges[i]->binding_count == 2);
     }
-    qsi_router_fini(&router);
 }
 
-QS_TEST(test_version_changes_with_the_topology_and_only_then)
+ROUTER_TEST(test_version_changes_with_the_topology_and_only_then)
 {
-    struct qsi_router router;
     struct qsi_exchange *exchange;
     uint64_t version;
 
-    start(&router, 2);
-    exchange = declare(&router, "x", "topic");
-    version = router.version;
-    QS_CHECK(bind(&router, exchange, &queues[0], text("a.#")));
-    QS_CHECK(router.version != version);
-    version = router.version;
-    QS_CHECK(lookup(&router, exchange, text("a.b"))->count == 1);
-    QS_CHECK(!bind(&router, exchange, &queues[0], text("a.#")));
-    QS_CHECK(!unbind(&router, exchange, &queues[1], text("a.#")));
-    qsi_router_trim(&router); /* little is remembered, so nothing goes */
-    QS_CHECK(router.version == version);
-    QS_CHECK(bind(&router, exchange, &queues[1], text("*.b")));
-    QS_CHECK(router.version != version);
-    QS_CHECK(lookup(&router, exchange, text("a.b"))->count == 2);
-    version = router.version;
-    QS_CHECK(unbind(&router, exchange, &queues[0], text("a.#")));
-    QS_CHECK(router.version != version);
-    QS_CHECK(lookup(&router, exchange, text("a.b"))->count == 1);
-    qsi_router_fini(&router);
+    exchange = declare(router, "x", "topic");
+    version = router->version;
+    QS_CHECK(bind(router, exchange, &queues[0], text("a.#")));
+    QS_CHECK(router->version != version);
+    version = router->version;
+    QS_CHECK(lookup(router, exchange, text("a.b"))->count == 1);
+    QS_CHECK(!bind(router, exchange, &queues[0], text("a.#")));
+    QS_CHECK(!unbind(router, exchange, &queues[1], text("a.#")));
+    qsi_router_trim(router); /* little is remembered, so nothing goes */
+    QS_CHECK(router->version == version);
+    QS_CHECK(bind(router, exchange, &queues[1], text("*.b")));
+    QS_CHECK(router->version != version);
+    QS_CHECK(lookup(router, exchange, text("a.b"))->count == 2);
+    version = router->version;
+    QS_CHECK(unbind(router, exchange, &queues[0], text("a.#")));
+    QS_CHECK(router->version != version);
+    QS_CHECK(lookup(router, exchange, text("a.b"))->count == 1);
 }
 
-QS_TEST(test_trim_drops_remembered_routes_only_beyond_the_limit)
+ROUTER_TEST(test_trim_drops_remembered_routes_only_beyond_the_limit)
 {
-    struct qsi_router router;
     struct qsi_exchange *exchange;
     const struct qsi_route *first;
     uint64_t version;
     char key[32];
     int n = 0;
 
-    start(&router, 2);
-    exchange = declare(&router, "x", "topic");
-    bind(&router, exchange, &queues[0], text("#"));
-    bind(&router, exchange, &queues[1], text("#"));
-    version = router.version;
-    first = lookup(&router, exchange, text("k"));
-    while (router.remembered_bytes <= QSI_ROUTE_CACHE_BYTES_MAX) {
+    exchange = declare(router, "x", "topic");
+    bind(router, exchange, &queues[0], text("#"));
+    bind(router, exchange, &queues[1], text("#"));
+    version = router->version;
+    first = lookup(router, exchange, text("k"));
+    while (router->remembered_bytes <= QSI_ROUTE_CACHE_BYTES_MAX) {
         snprintf(key, sizeof key, "key.%d", n++);
-        QS_CHECK(lookup(&router, exchange, text(key)) == first);
+        QS_CHECK(lookup(router, exchange, text(key)) == first);
     }
-    QS_CHECK(router.version == version && first->count == 2);
-    qsi_router_trim(&router);
-    QS_CHECK(router.version != version && router.remembered_bytes == 0);
-    QS_CHECK(lookup(&router, exchange, text("k"))->count == 2);
-    qsi_router_fini(&router);
+    QS_CHECK(router->version == version && first->count == 2);
+    qsi_router_trim(router);
+    QS_CHECK(router->version != version && router->remembered_bytes == 0);
+    QS_CHECK(lookup(router, exchange, text("k"))->count == 2);
 }
 
 struct listing {
@@ -339,27 +315,24 @@ static void list_binding(void *context, const struct qsi_binding *binding)
              (int)binding->arguments.bytes, (const char *)binding->arguments.data);
 }
 
-QS_TEST(test_visitors_list_everything_in_order)
+ROUTER_TEST(test_visitors_list_everything_in_order)
 {
-    struct qsi_router router;
     struct qsi_exchange *exchange;
     struct listing exchanges = {""};
     struct listing bindings = {""};
     bool bound;
 
-    start(&router, 2);
-    exchange = declare(&router, "x", "topic");
-    bind(&router, qsi_router_find(&router, text("amq.direct")), &queues[1], text("k"));
-    bind(&router, exchange, &queues[1], text("b"));
-    QS_CHECK(qsi_router_bind(&router, exchange, &queues[0].destination, text("a"), text("args"),
+    exchange = declare(router, "x", "topic");
+    bind(router, qsi_router_find(router, text("amq.direct")), &queues[1], text("k"));
+    bind(router, exchange, &queues[1], text("b"));
+    QS_CHECK(qsi_router_bind(router, exchange, &queues[0].destination, text("a"), text("args"),
                              &bound, NULL) == QS_OK);
-    qsi_router_visit_exchanges(&router, list_exchange, &exchanges);
-    qsi_router_visit_bindings(&router, list_binding, &bindings);
+    qsi_router_visit_exchanges(router, list_exchange, &exchanges);
+    qsi_router_visit_bindings(router, list_binding, &bindings);
     QS_CHECK(strcmp(exchanges.lines, ":direct amq.direct:direct amq.fanout:fanout "
                                      "amq.headers:headers amq.match:headers amq.topic:topic "
                                      "amq.rabbitmq.trace:topic x:topic ") == 0);
     QS_CHECK(strcmp(bindings.lines, "amq.direct-k-q1- x-b-q1- x-a-q0-args ") == 0);
-    qsi_router_fini(&router);
 }
 
 /* 200 queues and 7 keys on a direct and a fanout exchange, bound and unbound at random. */

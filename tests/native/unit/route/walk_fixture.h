@@ -14,6 +14,9 @@ static inline void start(struct qsi_router *router)
     }
 }
 
+QS_TEST_FIXTURE(run_router, struct qsi_router, start(&fixture), qsi_router_fini(&fixture))
+#define ROUTER_TEST(name) QS_TEST_BY(run_router, name, (struct qsi_router * router))
+
 static inline struct table alternate_table(const char *name)
 {
     struct table table = {.used = 0};
@@ -67,6 +70,6 @@ static inline const char *reached(struct qsi_router *router, struct qsi_exchange
     return digits;
 }
 #define CHECK_REACHED(exchange, key, digits) \
-    QS_CHECK(strcmp(reached(&router, exchange, key), digits) == 0)
+    QS_CHECK(strcmp(reached(router, exchange, key), digits) == 0)
 
 #endif
