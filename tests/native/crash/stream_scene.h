@@ -40,10 +40,7 @@ static inline void start_on(struct scene *scene, qs_env *mem, uint64_t budget)
 
 static inline void declare(struct scene *scene)
 {
-    struct qs_test_fields arguments = {.used = 0};
-
-    qs_test_put_text(&arguments, "x-queue-type", "stream");
-    qs_test_declare(scene->channel, "s", QS_DURABLE, &arguments);
+    qs_test_declare_with(scene->channel, "s", QS_DURABLE, "x-queue-type=stream");
 }
 
 static inline void publish_one(struct scene *scene, const char *exchange, uint64_t id)

@@ -493,11 +493,9 @@ static qs_status declare_reader(struct run *run, struct reader *reader)
 
 static qs_status declare_all(struct run *run)
 {
-    struct qs_test_fields arguments = {.used = 0};
+    struct qs_test_fields arguments = qs_test_fields_of(
+        "x-max-messages=100 x-queue-type=stream x-stream-max-segment-size-bytes=15000");
 
-    qs_test_put_long(&arguments, "x-max-messages", 100);
-    qs_test_put_text(&arguments, "x-queue-type", "stream");
-    qs_test_put_long(&arguments, "x-stream-max-segment-size-bytes", 15000);
     QS_TRY(qs_test_declare_as(run->channel, "s", QS_DURABLE, qs_test_fields_slice(&arguments)));
     QS_TRY(qs_test_declare_as(run->channel, "d", QS_DURABLE, text("")));
     QS_TRY(qs_test_declare_as(run->channel, "q", QS_DURABLE, text("")));

@@ -186,12 +186,9 @@ HOOKED_TEST(test_publisher_and_checkpoint_waited_for_each_other_on_a_full_disk)
 
 static void declare_short(struct scene *scene)
 {
-    struct qs_test_fields arguments = {.used = 0};
-
-    qs_test_put_text(&arguments, "x-queue-type", "stream");
-    qs_test_put_long(&arguments, "x-stream-max-segment-size-bytes", 100000);
-    qs_test_put_long(&arguments, "x-max-messages", 50);
-    qs_test_declare(scene->channel, "short", QS_DURABLE, &arguments);
+    qs_test_declare_with(
+        scene->channel, "short", QS_DURABLE,
+        "x-queue-type=stream x-stream-max-segment-size-bytes=100000 x-max-messages=50");
 }
 
 static struct qsi_store_queue *find(struct scene *scene, const char *name)
@@ -247,14 +244,12 @@ static qs_status publish_large(struct scene *scene)
  * forever. */
 HOOKED_TEST(test_batch_larger_than_a_segment_waited_for_a_flush)
 {
-    struct qs_test_fields arguments = {.used = 0};
     struct qsi_store_queue *capped;
 
     scene->options.journal_file_bytes = 16 << 20; /* no checkpoint for want of room */
     reopen(scene);
-    qs_test_put_text(&arguments, "x-queue-type", "stream");
-    qs_test_put_long(&arguments, "x-max-length-bytes", 2000000);
-    qs_test_declare(scene->channel, "capped", QS_DURABLE, &arguments);
+    qs_test_declare_with(scene->channel, "capped", QS_DURABLE,
+                         "x-queue-type=stream x-max-length-bytes=2000000");
     QS_CHECK_OK(publish_rows(scene, "capped", 0, 30));
     QS_CHECK_OK(qs_store_sync(scene->store, QS_ERROR));
     plant(AT_WRITE, 0, publish_large);
@@ -269,12 +264,9 @@ HOOKED_TEST(test_batch_larger_than_a_segment_waited_for_a_flush)
 
 static void declare_many(struct scene *scene, char names[STREAMS][16])
 {
-    struct qs_test_fields arguments = {.used = 0};
-
-    qs_test_put_text(&arguments, "x-queue-type", "stream");
     for (int i = 0; i < STREAMS; i++) {
         snprintf(names[i], 16, "t%d", i);
-        qs_test_declare(scene->channel, names[i], QS_DURABLE, &arguments);
+        qs_test_declare_with(scene->channel, names[i], QS_DURABLE, "x-queue-type=stream");
     }
 }
 

@@ -7,10 +7,9 @@
 
 static qs_status consume(struct log_work *work, qs_channel *channel, uint32_t stream)
 {
-    struct qs_test_fields arguments = {.used = 0};
+    struct qs_test_fields arguments = qs_test_fields_of("x-stream-offset=first");
     char made[256];
 
-    qs_test_put_text(&arguments, "x-stream-offset", "first");
     qs_test_put_name(&arguments, "x-stream-automatic-offset-tracking", 't');
     arguments.bytes[arguments.used++] = 1;
     QS_TRY(qs_channel_qos(channel, 1 + log_below(work, 40), 0, 0, QS_ERROR));

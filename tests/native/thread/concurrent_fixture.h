@@ -43,9 +43,8 @@ static inline pthread_t start(void *(*run)(void *), void *argument)
 /* limited: their deliveries are written before anybody has the message. */
 static inline void declare_queues(struct shared *shared, bool limited)
 {
-    struct qs_test_fields fields = {.used = 0};
+    struct qs_test_fields fields = qs_test_fields_of("x-delivery-limit=100");
 
-    qs_test_put_long(&fields, "x-delivery-limit", 100);
     for (int i = 0; i < QUEUES; i++) {
         QS_CHECK_OK(qs_test_declare_as(shared->engine.channel, queue_names[i], QS_DURABLE,
                                        limited ? qs_test_fields_slice(&fields) : NONE));

@@ -36,9 +36,8 @@ static void publish_one(struct engine *engine, const char *queue, size_t bytes)
  * growing message file, and a stream with sealed files. */
 static void fill(struct engine *engine)
 {
-    struct qs_test_fields fields = {.used = 0};
+    struct qs_test_fields fields = qs_test_fields_of("x-queue-type=stream");
 
-    qs_test_put_text(&fields, "x-queue-type", "stream");
     qs_test_put_long(&fields, "x-stream-max-segment-size-bytes", SEGMENT_BYTES);
     declare(engine, "q", QS_DURABLE);
     qs_test_declare(engine->channel, "s", QS_DURABLE, &fields);

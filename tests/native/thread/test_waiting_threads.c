@@ -295,10 +295,7 @@ STORE_TEST(test_who_is_woken_and_closed_passes_the_message_on)
 
 static void declare_stream(struct shared *shared, const char *name)
 {
-    struct qs_test_fields fields = {.used = 0};
-
-    qs_test_put_text(&fields, "x-queue-type", "stream");
-    qs_test_declare(shared->engine.channel, name, QS_DURABLE, &fields);
+    qs_test_declare_with(shared->engine.channel, name, QS_DURABLE, "x-queue-type=stream");
 }
 
 STORE_TEST(test_a_stream_wakes_its_own_readers)
@@ -486,10 +483,8 @@ static void *sleep_at_what_expires(void *argument)
     struct sleeper *sleeper = argument;
 
     do {
-        struct qs_test_fields fields = {.used = 0};
         qs_channel *channel = open_channel(sleeper->shared);
-        qs_test_put_long(&fields, "x-expires", 20);
-        qs_test_declare(channel, sleeper->queue, 0, &fields);
+        qs_test_declare_with(channel, sleeper->queue, 0, "x-expires=20");
         qs_channel_close(channel);
         (void)sleep_once(sleeper);
     } while (sleeper->status == QS_NOT_FOUND && !atomic_load(&sleeper->was_asleep));

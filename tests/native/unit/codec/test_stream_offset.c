@@ -48,15 +48,12 @@ QS_TEST(test_a_message_without_properties_gets_the_header)
 QS_TEST(test_headers_stay_and_one_of_that_name_goes)
 {
     struct qsi_properties properties = {.timestamp = 9, .delivery_mode = 2};
-    struct qs_test_fields fields = {.used = 0};
+    struct qs_test_fields fields = qs_test_fields_of("k=v x-stream-offset=77 n=1");
     struct qsi_field field;
     struct qsi_slice headers;
     uint8_t blob[256], out[320];
     uint32_t bytes;
 
-    qs_test_put_text(&fields, "k", "v");
-    qs_test_put_long(&fields, "x-stream-offset", 77);
-    qs_test_put_long(&fields, "n", 1);
     qsi_properties_set(&properties, QSI_PROPERTY_CONTENT_TYPE, QSI_SLICE_LITERAL("text/plain"));
     qsi_properties_set(&properties, QSI_PROPERTY_CONTENT_ENCODING, QSI_SLICE_LITERAL(""));
     qsi_properties_set(&properties, QSI_PROPERTY_HEADERS,

@@ -8,11 +8,8 @@
 
 static inline void declare_stream(struct engine *engine, const char *name)
 {
-    struct qs_test_fields arguments = {.used = 0};
-
-    qs_test_put_text(&arguments, "x-queue-type", "stream");
-    qs_test_put_long(&arguments, "x-stream-max-segment-size-bytes", 4096);
-    qs_test_declare(engine->channel, name, QS_DURABLE, &arguments);
+    qs_test_declare_with(engine->channel, name, QS_DURABLE,
+                         "x-queue-type=stream x-stream-max-segment-size-bytes=4096");
 }
 
 static inline void fill(struct engine *engine, const char *name, uint64_t from, uint64_t to)

@@ -41,20 +41,12 @@ QS_TEST(test_no_arguments_ask_for_nothing)
 
 QS_TEST(test_each_argument_is_read)
 {
-    struct qs_test_fields table = {.used = 0};
+    struct qs_test_fields table = qs_test_fields_of(
+        "x-message-ttl=0 x-expires=1 x-max-length=7 x-max-length-bytes=8 x-delivery-limit=9 "
+        "x-max-priority=255 x-overflow=reject-publish-dlx x-dead-letter-exchange= "
+        "x-dead-letter-routing-key=dead x-dead-letter-strategy=at-least-once x-queue-mode=lazy");
     struct qsi_queue_policy policy;
 
-    qs_test_put_long(&table, "x-message-ttl", 0);
-    qs_test_put_long(&table, "x-expires", 1);
-    qs_test_put_long(&table, "x-max-length", 7);
-    qs_test_put_long(&table, "x-max-length-bytes", 8);
-    qs_test_put_long(&table, "x-delivery-limit", 9);
-    qs_test_put_long(&table, "x-max-priority", 255);
-    qs_test_put_text(&table, "x-overflow", "reject-publish-dlx");
-    qs_test_put_text(&table, "x-dead-letter-exchange", "");
-    qs_test_put_text(&table, "x-dead-letter-routing-key", "dead");
-    qs_test_put_text(&table, "x-dead-letter-strategy", "at-least-once");
-    qs_test_put_text(&table, "x-queue-mode", "lazy");
     qs_test_put_name(&table, "x-single-active-consumer", 't');
     table.bytes[table.used++] = 1;
     qs_test_put_name(&table, "x-of-somebody-else", 'V');
@@ -115,17 +107,14 @@ QS_TEST(test_what_an_argument_cannot_be_is_refused_by_name)
         qs_test_put_long(&table, numbers[i].name, numbers[i].value);
         check_refused(&table, numbers[i].text);
     }
-    struct qs_test_fields words = {.used = 0};
-    qs_test_put_text(&words, "x-overflow", "drop");
+    struct qs_test_fields words = qs_test_fields_of("x-overflow=drop");
     check_refused(&words, "'drop-head', 'reject-publish' or 'reject-publish-dlx' is needed");
     struct qs_test_fields text = {.used = 0};
     qs_test_put_text(&text, "x-max-length", "5");
     check_refused(&text, "a whole number is needed");
-    struct qs_test_fields key = {.used = 0};
-    qs_test_put_text(&key, "x-dead-letter-routing-key", "k");
+    struct qs_test_fields key = qs_test_fields_of("x-dead-letter-routing-key=k");
     check_refused(&key, "there is no 'x-dead-letter-exchange'");
-    struct qs_test_fields exchange = {.used = 0};
-    qs_test_put_long(&exchange, "x-dead-letter-exchange", 5);
+    struct qs_test_fields exchange = qs_test_fields_of("x-dead-letter-exchange=5");
     check_refused(&exchange, "a string of at most 255 bytes is needed");
 }
 

@@ -53,10 +53,9 @@ static void bring_by_requeue(struct listeners *listeners, int i)
 static void bring_by_dead_letter(struct listeners *listeners, int i)
 {
     static const char *const dying[QUEUES] = {"dying0", "dying1", "dying2"};
-    struct qs_test_fields fields = {.used = 0};
+    struct qs_test_fields fields = qs_test_fields_of("x-dead-letter-exchange=");
     qs_message message;
 
-    qs_test_put_text(&fields, "x-dead-letter-exchange", "");
     qs_test_put_text(&fields, "x-dead-letter-routing-key", names[i]);
     qs_test_declare(listeners->internal_channel, dying[i], 0, &fields);
     publish(listeners->engine, dying[i], "1");
@@ -68,9 +67,8 @@ static void bring_by_dead_letter(struct listeners *listeners, int i)
 /* A consumer before the others in line has what comes, until it goes. */
 static void bring_by_cancel(struct listeners *listeners, int i)
 {
-    struct qs_test_fields fields = {.used = 0};
+    struct qs_test_fields fields = qs_test_fields_of("x-priority=9");
 
-    qs_test_put_long(&fields, "x-priority", 9);
     QS_CHECK_OK(qs_test_consume(listeners->internal_channel, names[i], "before", 0,
                                 qs_test_fields_slice(&fields)));
     publish(listeners->engine, names[i], "1");

@@ -33,14 +33,11 @@ static void get_numbers(struct engine *engine, uint32_t from, uint32_t to)
  * open, and makes no checkpoint unasked. */
 static void make_store(struct engine *engine, enum place place)
 {
-    struct qs_test_fields fields = {.used = 0};
-
     engine_init(engine, place);
     engine->options.segment_entries = ENTRIES;
     engine->options.checkpoint_bytes = 0;
     engine_open(engine);
-    qs_test_put_text(&fields, "x-queue-mode", "lazy");
-    qs_test_declare(engine->channel, "q", QS_DURABLE, &fields);
+    qs_test_declare_with(engine->channel, "q", QS_DURABLE, "x-queue-mode=lazy");
     declare(engine, "other", QS_DURABLE);
     publish(engine, "other", "whole");
     for (uint32_t i = 0; i < MESSAGES; i++) {

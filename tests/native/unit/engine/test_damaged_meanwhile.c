@@ -16,10 +16,7 @@
 
 static void declare_lazy(struct engine *engine, const char *queue)
 {
-    struct qs_test_fields fields = {.used = 0};
-
-    qs_test_put_text(&fields, "x-queue-mode", "lazy");
-    qs_test_declare(engine->channel, queue, QS_DURABLE, &fields);
+    qs_test_declare_with(engine->channel, queue, QS_DURABLE, "x-queue-mode=lazy");
 }
 
 static void publish_numbers(struct engine *engine, uint32_t from, uint32_t to)

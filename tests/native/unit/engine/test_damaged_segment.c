@@ -16,14 +16,12 @@
  * on the disk. */
 static void make_store(struct engine *engine, enum place place, bool has_settled)
 {
-    struct qs_test_fields fields = {.used = 0};
     char body[16];
 
     engine_init(engine, place);
     engine->options.segment_entries = ENTRIES;
     engine_open(engine);
-    qs_test_put_text(&fields, "x-queue-mode", "lazy");
-    qs_test_declare(engine->channel, "q", QS_DURABLE, &fields);
+    qs_test_declare_with(engine->channel, "q", QS_DURABLE, "x-queue-mode=lazy");
     for (uint32_t i = 0; i < MESSAGES; i++) {
         snprintf(body, sizeof body, "%u", i);
         publish(engine, "q", body);
@@ -174,12 +172,11 @@ PLACE_TEST(test_consumers_pass_over_a_damaged_segment)
 /* A lazy queue that is full: of its messages those from 500 on are left. */
 static void make_full_queue(struct engine *engine, enum place place, bool of_bytes)
 {
-    struct qs_test_fields fields = {.used = 0};
+    struct qs_test_fields fields = qs_test_fields_of("x-queue-mode=lazy");
 
     engine_init(engine, place);
     engine->options.segment_entries = ENTRIES;
     engine_open(engine);
-    qs_test_put_text(&fields, "x-queue-mode", "lazy");
     qs_test_put_long(&fields, of_bytes ? "x-max-length-bytes" : "x-max-length",
                      of_bytes ? MOST_BYTES : MOST);
     qs_test_declare(engine->channel, "q", QS_DURABLE, &fields);

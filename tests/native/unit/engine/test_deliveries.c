@@ -208,11 +208,8 @@ IN_MEMORY_TEST(test_what_was_taken_back_does_not_count)
 IN_MEMORY_TEST(test_priorities_count_like_queues)
 {
     const uint8_t properties[] = {0x18, 0, 2, 4};
-    struct qs_test_fields fields = {.used = 0};
 
-    qs_test_put_long(&fields, "x-delivery-limit", 1);
-    qs_test_put_long(&fields, "x-max-priority", 5);
-    qs_test_declare(engine->channel, "q", QS_DURABLE, &fields);
+    qs_test_declare_with(engine->channel, "q", QS_DURABLE, "x-delivery-limit=1 x-max-priority=5");
     publish(engine, "q", "low");
     publish_to(engine, "", "q", (qs_slice){properties, sizeof properties}, text("high"));
     sync_store(engine);

@@ -65,10 +65,7 @@ static qs_status mark(struct engine *engine)
 
 static void publish_counted(struct engine *engine)
 {
-    struct qs_test_fields arguments = {.used = 0};
-
-    qs_test_put_long(&arguments, "x-delivery-limit", 5);
-    qs_test_declare(engine->channel, "counted", QS_DURABLE, &arguments);
+    qs_test_declare_with(engine->channel, "counted", QS_DURABLE, "x-delivery-limit=5");
     publish(engine, "counted", "x");
     QS_CHECK_OK(sync_store(engine));
 }

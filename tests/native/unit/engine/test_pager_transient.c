@@ -21,13 +21,12 @@ static bool is_transient(enum kind kind, uint32_t number)
 
 static void start_paging(struct engine *engine, uint32_t flags, bool lazy)
 {
-    struct qs_test_fields fields = {.used = 0};
+    struct qs_test_fields fields = qs_test_fields_of("x-message-ttl=3600000");
 
     engine_init(engine, IN_MEMORY);
     engine->options.memory_budget = BUDGET;
     engine->options.segment_entries = 1024;
     engine_open(engine);
-    qs_test_put_long(&fields, "x-message-ttl", 3600000);
     qs_test_put_long(&fields, "x-max-length-bytes", INT64_C(1) << 40);
     qs_test_put_text(&fields, "x-queue-mode", lazy ? "lazy" : "default");
     qs_test_declare(engine->channel, "q", flags, &fields);

@@ -339,14 +339,12 @@ ENGINE_TEST(test_ignored_returns_are_counted_and_the_first_is_kept)
 
 ENGINE_TEST(test_receipts_name_the_rows_that_were_refused)
 {
-    struct qs_test_fields fields = {.used = 0};
     const char *bodies[200];
     struct table table;
     qs_receipt receipt;
 
-    qs_test_put_long(&fields, "x-max-length", 150);
-    qs_test_put_text(&fields, "x-overflow", "reject-publish");
-    qs_test_declare(engine->channel, "full", QS_DURABLE, &fields);
+    qs_test_declare_with(engine->channel, "full", QS_DURABLE,
+                         "x-max-length=150 x-overflow=reject-publish");
     for (int row = 0; row < 200; row++) {
         bodies[row] = "x";
     }

@@ -7,10 +7,9 @@
 /* A queue whose dead letters go to the queue "dead". */
 static void declare_source(struct engine *engine, const char *queue, bool at_least_once)
 {
-    struct qs_test_fields fields = {.used = 0};
+    struct qs_test_fields fields =
+        qs_test_fields_of("x-dead-letter-exchange= x-dead-letter-routing-key=dead");
 
-    qs_test_put_text(&fields, "x-dead-letter-exchange", "");
-    qs_test_put_text(&fields, "x-dead-letter-routing-key", "dead");
     if (at_least_once) {
         qs_test_put_text(&fields, "x-overflow", "reject-publish");
         qs_test_put_text(&fields, "x-dead-letter-strategy", "at-least-once");
@@ -196,7 +195,6 @@ QS_TEST(test_a_reject_without_memory_loses_nothing)
  * theirs. */
 QS_TEST(test_each_record_of_a_batch_can_be_refused)
 {
-    struct qs_test_fields fields = {.used = 0};
     struct qs_test_batch rows;
     struct engine engine;
     qs_receipt receipt;
@@ -205,9 +203,8 @@ QS_TEST(test_each_record_of_a_batch_can_be_refused)
     engine_init(&engine, IN_MEMORY);
     engine.options.embed_below = 1u << 20; /* each body is a record of its own */
     engine_open(&engine);
-    qs_test_put_long(&fields, "x-max-length", 1);
-    qs_test_put_text(&fields, "x-overflow", "reject-publish");
-    declare_with(&engine, "few", &fields);
+    qs_test_declare_with(engine.channel, "few", QS_DURABLE,
+                         "x-max-length=1 x-overflow=reject-publish");
     for (uint32_t count = 30; count < 35; count++) {
         qs_test_batch_init(&rows);
         for (uint32_t i = 0; i < count; i++) {
@@ -226,11 +223,8 @@ QS_TEST(test_each_record_of_a_batch_can_be_refused)
 
 ENGINE_TEST(test_letters_fill_a_queue_that_refuses_no_further)
 {
-    struct qs_test_fields fields = {.used = 0};
-
-    qs_test_put_long(&fields, "x-max-length", 2);
-    qs_test_put_text(&fields, "x-overflow", "reject-publish");
-    declare_with(engine, "dead", &fields);
+    qs_test_declare_with(engine->channel, "dead", QS_DURABLE,
+                         "x-max-length=2 x-overflow=reject-publish");
     declare_source(engine, "q", false);
     publish_many(engine, "q", 5);
     nack(engine, take(engine, "q", 5), QS_MULTIPLE);
@@ -243,14 +237,11 @@ ENGINE_TEST(test_letters_fill_a_queue_that_refuses_no_further)
 /* In a store without threads whoever calls next tries again. */
 ENGINE_TEST(test_letters_that_found_no_room_try_again)
 {
-    struct qs_test_fields fields = {.used = 0};
-
     if (engine->memory == NULL) {
         return; /* the clock is turned by hand */
     }
-    qs_test_put_long(&fields, "x-max-length", 2);
-    qs_test_put_text(&fields, "x-overflow", "reject-publish");
-    declare_with(engine, "dead", &fields);
+    qs_test_declare_with(engine->channel, "dead", QS_DURABLE,
+                         "x-max-length=2 x-overflow=reject-publish");
     declare_source(engine, "q", true);
     publish_many(engine, "q", 6);
     nack(engine, take(engine, "q", 6), QS_MULTIPLE);
@@ -320,16 +311,13 @@ ENGINE_TEST(test_a_transaction_counts_all_that_comes_to_each_queue)
  * others. */
 QS_TEST(test_rewritten_segments_know_when_messages_expire)
 {
-    struct qs_test_fields fields = {.used = 0};
     struct engine engine;
     uint32_t rewritten = 0;
 
     engine_init(&engine, IN_MEMORY);
     engine.options.segment_entries = 64;
     engine_open(&engine);
-    qs_test_put_long(&fields, "x-message-ttl", 10000);
-    qs_test_put_text(&fields, "x-queue-mode", "lazy");
-    declare_with(&engine, "q", &fields);
+    qs_test_declare_with(engine.channel, "q", QS_DURABLE, "x-message-ttl=10000 x-queue-mode=lazy");
     publish_many(&engine, "q", 64);
     take(&engine, "q", 60);
     publish_many(&engine, "q", 64);

@@ -10,13 +10,9 @@
  * commit, and the channel's end. */
 static void leave_at_once(struct engine *engine)
 {
-    struct qs_test_fields fields = {.used = 0};
-
     declare(engine, "dead", QS_DURABLE);
-    qs_test_put_long(&fields, "x-max-length", 2);
-    qs_test_put_text(&fields, "x-dead-letter-exchange", "");
-    qs_test_put_text(&fields, "x-dead-letter-routing-key", "dead");
-    declare_with(engine, "q", &fields);
+    qs_test_declare_with(engine->channel, "q", QS_DURABLE,
+                         "x-max-length=2 x-dead-letter-exchange= x-dead-letter-routing-key=dead");
     QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
     for (uint32_t i = 0; i < BACKLOG + 2; i++) {
         char body[16];
@@ -88,9 +84,8 @@ static void publish_at_once(struct engine *engine, const char *body)
 
 static void declare_one(struct engine *engine, bool dead_letters)
 {
-    struct qs_test_fields fields = {.used = 0};
+    struct qs_test_fields fields = qs_test_fields_of("x-max-length=1");
 
-    qs_test_put_long(&fields, "x-max-length", 1);
     if (dead_letters) {
         qs_test_put_text(&fields, "x-dead-letter-exchange", "");
         qs_test_put_text(&fields, "x-dead-letter-routing-key", "dead");
@@ -155,12 +150,11 @@ static void check_listed(struct engine *engine, uint64_t ready)
 
 static void fill_and_expire(struct engine *engine, bool dead_letters)
 {
-    struct qs_test_fields fields = {.used = 0};
+    struct qs_test_fields fields = qs_test_fields_of("x-message-ttl=10000");
 
     engine_init(engine, IN_MEMORY);
     engine->options.segment_entries = 64;
     engine_open(engine);
-    qs_test_put_long(&fields, "x-message-ttl", 10000);
     if (dead_letters) {
         qs_test_put_text(&fields, "x-dead-letter-exchange", "");
         qs_test_put_text(&fields, "x-dead-letter-routing-key", "dead");

@@ -251,14 +251,12 @@ ENGINE_TEST(test_the_deletion_of_a_stream_cancels_its_consumers)
 
 ENGINE_TEST(test_a_consumer_that_retention_passed_goes_on_at_the_first)
 {
-    struct qs_test_fields arguments = {.used = 0};
     qs_queue_status status;
 
     write_files(engine);
-    qs_test_put_text(&arguments, "x-queue-type", "stream");
-    qs_test_put_long(&arguments, "x-stream-max-segment-size-bytes", 4096);
-    qs_test_put_long(&arguments, "x-max-messages", 50);
-    qs_test_declare(engine->channel, "s", QS_DURABLE, &arguments);
+    qs_test_declare_with(
+        engine->channel, "s", QS_DURABLE,
+        "x-queue-type=stream x-stream-max-segment-size-bytes=4096 x-max-messages=50");
     fill(engine, "s", 0, 10);
     consume_from(engine, "s", "c", 0, 1000);
     expect(engine->channel, "c", 0);
@@ -297,10 +295,8 @@ static void fill_filtered(struct engine *engine, uint64_t from, uint64_t to)
 
 static void expect_filtered(struct engine *engine, bool unfiltered, uint64_t from, uint64_t to)
 {
-    struct qs_test_fields arguments = {.used = 0};
+    struct qs_test_fields arguments = qs_test_fields_of("x-stream-offset=first x-stream-filter=b");
 
-    qs_test_put_text(&arguments, "x-stream-offset", "first");
-    qs_test_put_text(&arguments, "x-stream-filter", "b");
     if (unfiltered) {
         put_flag(&arguments, "x-stream-match-unfiltered");
     }
@@ -352,7 +348,8 @@ static void free_memory(void *context, void *memory)
 /* Each allocation of consuming and receiving fails once: nothing is skipped, and nothing leaks. */
 ENGINE_TEST(test_want_of_memory_skips_no_message)
 {
-    struct qs_test_fields arguments = {.used = 0};
+    struct qs_test_fields arguments =
+        qs_test_fields_of("x-stream-offset=first x-stream-filter=none");
     uint64_t failures = 0;
 
     write_files(engine);
@@ -361,8 +358,6 @@ ENGINE_TEST(test_want_of_memory_skips_no_message)
     QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
     engine_reopen(engine);
     fill(engine, "s", 150, 160);
-    qs_test_put_text(&arguments, "x-stream-offset", "first");
-    qs_test_put_text(&arguments, "x-stream-filter", "none");
     put_flag(&arguments, "x-stream-match-unfiltered");
     for (uint64_t n = 1; n < 250; n++) {
         uint64_t offset = 0;

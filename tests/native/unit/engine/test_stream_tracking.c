@@ -13,9 +13,8 @@ static uint64_t noted(struct engine *engine, const char *name, const char *group
 
 static void track(struct engine *engine, uint32_t prefetch)
 {
-    struct qs_test_fields arguments = {.used = 0};
+    struct qs_test_fields arguments = qs_test_fields_of("x-stream-offset=first");
 
-    qs_test_put_text(&arguments, "x-stream-offset", "first");
     put_flag(&arguments, "x-stream-automatic-offset-tracking");
     QS_CHECK_OK(qs_channel_qos(engine->channel, prefetch, 0, 0, QS_ERROR));
     QS_CHECK_OK(try_consume(engine->channel, "s", "billing", 0, &arguments));

@@ -143,10 +143,7 @@ SMALL_TEST(test_queue_with_a_target_of_zero_rests_without_alphas)
 /* They were read for a consumer, who stayed away. */
 SMALL_TEST(test_alphas_of_a_lazy_queue_stayed_when_its_consumer_had_gone)
 {
-    struct qs_test_fields fields = {.used = 0};
-
-    qs_test_put_text(&fields, "x-queue-mode", "lazy");
-    qs_test_declare(engine->channel, "q", QS_DURABLE, &fields);
+    qs_test_declare_with(engine->channel, "q", QS_DURABLE, "x-queue-mode=lazy");
     publish_count(engine, "q", 300);
     QS_CHECK(status_of(engine, "q").alpha == 0);
     for (uint32_t turn = 0; turn < 3; turn++) {

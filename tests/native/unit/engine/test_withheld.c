@@ -182,12 +182,10 @@ ENGINE_TEST(test_recover_brings_back_what_was_withheld)
  * for having been delivered too often. */
 IN_MEMORY_TEST(test_failed_deliveries_used_up_the_delivery_limit)
 {
-    struct qs_test_fields fields = {.used = 0};
     struct qs_test_alloc memory;
     char *body = make_body(LARGE, 7);
 
-    qs_test_put_long(&fields, "x-delivery-limit", 1);
-    qs_test_declare(engine->channel, "q", QS_DURABLE, &fields);
+    qs_test_declare_with(engine->channel, "q", QS_DURABLE, "x-delivery-limit=1");
     publish(engine, "q", body);
     qs_channel_close(engine->channel);
     QS_CHECK_OK(qs_store_close(engine->store, QS_ERROR));

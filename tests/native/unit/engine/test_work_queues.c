@@ -23,13 +23,10 @@ static void declare_stream(struct engine *engine, int64_t messages_max)
 /* Its dead letters go to "dead". */
 static qs_status try_declare_work(struct engine *engine, const char *name)
 {
-    struct qs_test_fields arguments = {.used = 0};
+    struct qs_test_fields arguments =
+        qs_test_fields_of("x-dead-letter-exchange= x-dead-letter-routing-key=dead "
+                          "x-delivery-limit=20 x-stream-offset=first x-stream-source=s");
 
-    qs_test_put_text(&arguments, "x-dead-letter-exchange", "");
-    qs_test_put_text(&arguments, "x-dead-letter-routing-key", "dead");
-    qs_test_put_long(&arguments, "x-delivery-limit", 20);
-    qs_test_put_text(&arguments, "x-stream-offset", "first");
-    qs_test_put_text(&arguments, "x-stream-source", "s");
     return qs_test_declare_as(engine->channel, name, QS_DURABLE, qs_test_fields_slice(&arguments));
 }
 

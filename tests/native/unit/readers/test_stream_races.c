@@ -53,13 +53,10 @@ static qs_status open_late(qs_env *env, qs_dir *dir, const char *name, uint32_t 
 
 static void start(void)
 {
-    struct qs_test_fields arguments = {.used = 0};
-
     engine_start(&engine, IN_MEMORY);
-    qs_test_put_text(&arguments, "x-queue-type", "stream");
-    qs_test_put_long(&arguments, "x-max-messages", 600);
-    qs_test_put_long(&arguments, "x-stream-max-segment-size-bytes", 100000);
-    qs_test_declare(engine.channel, "s", QS_DURABLE, &arguments);
+    qs_test_declare_with(
+        engine.channel, "s", QS_DURABLE,
+        "x-queue-type=stream x-max-messages=600 x-stream-max-segment-size-bytes=100000");
     for (int segment = 0; segment < 2; segment++) {
         fill();
         QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
@@ -92,11 +89,8 @@ QS_TEST(test_a_time_is_found_while_retention_drops_its_segment)
 
 static void declare_work(const char *name, const char *begins)
 {
-    struct qs_test_fields arguments = {.used = 0};
-
-    qs_test_put_text(&arguments, "x-stream-offset", begins);
-    qs_test_put_text(&arguments, "x-stream-source", "s");
-    qs_test_declare(engine.channel, name, QS_DURABLE, &arguments);
+    qs_test_declare_with(engine.channel, name, QS_DURABLE, "x-stream-offset=%s x-stream-source=s",
+                         begins);
 }
 
 QS_TEST(test_a_work_queue_begins_at_a_time_while_retention_drops_its_segment)
@@ -157,9 +151,8 @@ static void stop_deleting(void)
 
 static qs_status consume_from_the_last_block(void)
 {
-    struct qs_test_fields arguments = {.used = 0};
+    struct qs_test_fields arguments = qs_test_fields_of("x-stream-offset=last");
 
-    qs_test_put_text(&arguments, "x-stream-offset", "last");
     QS_CHECK_OK(qs_channel_qos(engine.channel, 10, 0, 0, QS_ERROR));
     return qs_test_consume(engine.channel, "s", "c", 0, qs_test_fields_slice(&arguments));
 }
@@ -190,12 +183,10 @@ QS_TEST(test_a_consumer_gets_the_messages_of_what_has_the_streams_name_now)
 
 QS_TEST(test_a_work_queue_of_a_stream_that_is_deleted_meanwhile_is_refused)
 {
-    struct qs_test_fields arguments = {.used = 0};
+    struct qs_test_fields arguments = qs_test_fields_of("x-stream-offset=1Y x-stream-source=s");
     qs_declare_ok ok;
 
     start_deleting(NOTHING);
-    qs_test_put_text(&arguments, "x-stream-offset", "1Y");
-    qs_test_put_text(&arguments, "x-stream-source", "s");
     QS_CHECK(qs_channel_queue_declare(engine.channel, text("w"), QS_DURABLE,
                                       qs_test_fields_slice(&arguments), &ok, NULL) != QS_OK);
     engine_new_channel(&engine);

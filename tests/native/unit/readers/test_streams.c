@@ -236,7 +236,8 @@ ENGINE_TEST(test_a_cursor_moves_with_its_transaction_and_not_without)
 
 ENGINE_TEST(test_retention_by_number_drops_whole_segments)
 {
-    struct qs_test_fields arguments = {.used = 0};
+    struct qs_test_fields arguments =
+        qs_test_fields_of("x-max-messages=100 x-stream-max-segment-size-bytes=100000");
     qs_stream_read read = {.start = {.at = QS_STREAM_OFFSET}};
     qs_stream_reader *reader, *old;
     struct received batch;
@@ -244,8 +245,6 @@ ENGINE_TEST(test_retention_by_number_drops_whole_segments)
     uint64_t first;
 
     write_files(engine);
-    qs_test_put_long(&arguments, "x-max-messages", 100);
-    qs_test_put_long(&arguments, "x-stream-max-segment-size-bytes", 100000);
     declare_stream_with(engine, "s", &arguments);
     old = open_reader(engine, "s", QS_STREAM_FIRST, 0);
     for (uint64_t round = 0; round < 5; round++) {
@@ -275,7 +274,7 @@ ENGINE_TEST(test_retention_by_number_drops_whole_segments)
 
 ENGINE_TEST(test_what_streams_do_not_do_is_refused)
 {
-    struct qs_test_fields arguments = {.used = 0};
+    struct qs_test_fields arguments = qs_test_fields_of("x-queue-type=stream");
     qs_message message;
     qs_declare_ok ok;
     qs_cursor cursor;
@@ -296,7 +295,6 @@ ENGINE_TEST(test_what_streams_do_not_do_is_refused)
                     qs_store_cursor(engine->store, text("q"), text("g"), &cursor, QS_ERROR));
     QS_CHECK_STATUS(QS_NOT_FOUND,
                     qs_store_cursor(engine->store, text("none"), text("g"), &cursor, QS_ERROR));
-    qs_test_put_text(&arguments, "x-queue-type", "stream");
     CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
                         qs_channel_queue_declare(engine->channel, text("t"), 0,
                                                  qs_test_fields_slice(&arguments), &ok, QS_ERROR));
