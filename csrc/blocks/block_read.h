@@ -32,9 +32,7 @@ struct qsi_block_view {
 /* Copies the view, with another reference. */
 struct qsi_block_view qsi_block_view_ref(const struct qsi_block_view *view);
 void qsi_block_view_fini(struct qsi_block_view *view); /* an empty one is fine */
-/* The publication time of the row, in us since 1970. */
-uint64_t qsi_block_view_time(const struct qsi_block_view *view, uint32_t row);
-/* The same for rows [from, from + count), for columns. */
+/* The publication times of rows [from, from + count), in us since 1970. */
 void qsi_block_view_times(const struct qsi_block_view *view, uint32_t from, uint32_t count,
                           int64_t *times_out);
 /* The first row at or after time_us; view->rows if there is none. */

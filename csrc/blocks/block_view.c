@@ -52,19 +52,6 @@ static uint32_t run_of(const struct qsi_block_view *view, uint32_t row)
     return low;
 }
 
-uint64_t qsi_block_view_time(const struct qsi_block_view *view, uint32_t row)
-{
-    QS_DCHECK(row < view->rows);
-    switch (view->time_kind) {
-    case QSI_BLOCK_ONE_TIME:
-        return view->first_time_us;
-    case QSI_BLOCK_TIME_RUNS:
-        return run_time(view, run_of(view, row));
-    default:
-        return row_time(view, row);
-    }
-}
-
 /* Writes eight at a time, since the processor stores several at once. */
 static void put_time(int64_t *times_out, size_t count, int64_t time_us)
 {

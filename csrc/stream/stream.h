@@ -142,15 +142,6 @@ uint64_t qsi_stream_tail_begin(const struct qsi_stream *stream) QSI_REQUIRES(qsi
  * Bytes that a snapshot names are never written again: the next block begins on a page of its
  * own. */
 
-/* A block that another caller wrote into the active file, at qsi_block_next_place, becomes the next
- * of the stream: without a run, offsets from next_seq on. file: the active one with that block.
- * REQUIRES that everything is flushed, no flush runs, and qsi_stream_reserve_block. */
-qs_status qsi_stream_reserve_block(struct qsi_stream *stream)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-uint64_t qsi_stream_adopt_block(struct qsi_stream *stream, const struct qsi_block_file *file,
-                                const struct qsi_block_entry *entry, uint64_t last_time_us)
-    QSI_REQUIRES(qsi_store_mutex);
-
 /* ---- writing directly (stream_direct.c) ----
  *
  * Large records go straight into the active file, as blocks: a flush of the tail and of these
@@ -269,11 +260,9 @@ struct qsi_stream_batch {
     uint64_t *wanted; /* bitmap over the block's routes; NULL: all, or the tail: ask the filter */
 };
 void qsi_stream_batch_fini(struct qsi_stream_batch *batch);
-/* Row i of the batch: its record and its row there, its time of publishing, and whether it is
- * wanted. */
+/* Row i of the batch: its record and its row there, and whether it is wanted. */
 const uint8_t *qsi_stream_batch_record(const struct qsi_stream_batch *batch, uint32_t i,
                                        uint32_t *record_row_out);
-uint64_t qsi_stream_batch_time(const struct qsi_stream_batch *batch, uint32_t i);
 /* The times of publishing of rows [from, from + count) of the batch. */
 void qsi_stream_batch_times(const struct qsi_stream_batch *batch, uint32_t from, uint32_t count,
                             int64_t *times_out);

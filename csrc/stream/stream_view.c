@@ -189,13 +189,6 @@ const uint8_t *qsi_stream_batch_record(const struct qsi_stream_batch *batch, uin
     return batch->block.messages.record;
 }
 
-uint64_t qsi_stream_batch_time(const struct qsi_stream_batch *batch, uint32_t i)
-{
-    QS_DCHECK(i < batch->count);
-    return batch->tail != NULL ? qsi_stream_tail_time(batch->tail, batch->row + i)
-                               : qsi_block_view_time(&batch->block, batch->row + i);
-}
-
 void qsi_stream_batch_times(const struct qsi_stream_batch *batch, uint32_t from, uint32_t count,
                             int64_t *times_out)
 {

@@ -149,14 +149,7 @@ UNCALLED = {
     "qsi_block_reader_read",
     "qsi_block_reader_read_dictionary",
     "qsi_block_reader_read_index",
-    # Batches that are large enough to be written into a stream's file by their publisher.
     "qsi_block_next_place",
-    "qsi_stream_adopt_block",
-    "qsi_stream_reserve_block",
-    # Where a consumer of a stream begins (x-stream-offset).
-    "qsi_stream_start_parse",
-    # Tests look at one row where readers take a batch.
-    "qsi_stream_batch_time",
 }
 
 

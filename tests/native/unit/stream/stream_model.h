@@ -24,10 +24,12 @@ static inline void check_batch(const struct model *model, const struct qsi_strea
         uint64_t offset = batch->first_offset + i;
         struct qsi_messages view;
         uint32_t row;
+        int64_t time_us;
         qsi_messages_view(&view, qsi_stream_batch_record(batch, i, &row));
         QS_CHECK(offset < model->next && model->times[offset] != NOBODY);
         qs_test_check_row(&view, row, &kind, FLAGS, 0, (uint32_t)offset);
-        QS_CHECK(qsi_stream_batch_time(batch, i) == model->times[offset]);
+        qsi_stream_batch_times(batch, i, 1, &time_us);
+        QS_CHECK((uint64_t)time_us == model->times[offset]);
     }
 }
 

@@ -50,9 +50,11 @@ static void check_batch(const struct qsi_stream_batch *batch)
         uint64_t offset = batch->first_offset + i;
         struct qsi_messages view;
         uint32_t row;
+        int64_t time_us;
         qsi_messages_view(&view, qsi_stream_batch_record(batch, i, &row));
         qs_test_check_row(&view, row, &kind, FLAGS, 0, (uint32_t)offset);
-        QS_CHECK(qsi_stream_batch_time(batch, i) == time_of(offset));
+        qsi_stream_batch_times(batch, i, 1, &time_us);
+        QS_CHECK((uint64_t)time_us == time_of(offset));
     }
 }
 
@@ -252,77 +254,6 @@ QS_TEST(test_file_of_a_flush_is_dead_if_the_stream_was_deleted_meanwhile)
     QS_CHECK(world.shared.dead.bytes == sizeof(struct qsi_block_file));
     QS_CHECK(((struct qsi_block_file *)(void *)world.shared.dead.data)->owner == ID);
     QS_CHECK(qsi_stream_bytes(&world.stream) == 0);
-    stop(&world);
-    qsi_env_mem_destroy(world.env);
-}
-
-/* ---- blocks that somebody else wrote ---- */
-
-static void adopt_one(struct world *world, struct qsi_block_file *file, bool page_aligned)
-{
-    uint64_t first = world->stream.container.next_seq;
-    struct qsi_chunk *chunk =
-        qs_test_record_chunk(&kind, FLAGS, (uint32_t)first, ROWS, ID, first, time_of(first));
-    struct qsi_block_build_options options = {0};
-    struct qsi_block_builder *builder = qsi_block_builder_create(&options);
-    struct qsi_row_stretch stretch = {chunk->data, 0, ROWS};
-    struct qsi_block_writer *writer;
-    struct qsi_built_block block;
-    struct qsi_block_entry entry;
-    uint32_t taken;
-
-    QS_CHECK_OK(qsi_block_builder_add(builder, &stretch, time_of(first), &taken, QS_ERROR));
-    QS_CHECK(taken == ROWS);
-    QS_CHECK_OK(qsi_block_builder_finish(builder, ID, first, &block, QS_ERROR));
-    QS_CHECK_OK(
-        qsi_block_writer_begin(&writer, world->shared.blocks, file, page_aligned, QS_ERROR));
-    QS_CHECK_OK(qsi_block_writer_put(writer, &block, &entry, QS_ERROR));
-    qsi_block_writer_close(writer);
-    QS_CHECK_OK(qsi_stream_reserve_block(&world->stream));
-    QS_CHECK(qsi_stream_adopt_block(&world->stream, file, &entry, block.last_time_us) == first);
-    qsi_chunk_unref(block.chunk);
-    qsi_block_builder_destroy(builder);
-    qsi_chunk_unref(chunk);
-}
-
-/* Each append of ROWS is a block, or a run of the tail. */
-static void check_block_starts(struct world *world)
-{
-    for (uint64_t offset = 0; offset < world->stream.container.next_seq; offset++) {
-        struct qsi_stream_view view;
-        uint64_t begin;
-        QS_CHECK_OK(qsi_stream_view_take(&view, &world->stream, offset, 1, 1));
-        QS_CHECK_OK(qsi_stream_block_start(&view, offset, &begin, QS_ERROR));
-        QS_CHECK(begin == offset / ROWS * ROWS);
-        qsi_stream_view_fini(&view);
-    }
-}
-
-QS_TEST(test_adopted_blocks_are_read_and_flushed_behind)
-{
-    const struct qsi_stream_limits limits = {0};
-    struct qsi_block_file file = {.owner = ID, .number = 0};
-    struct world world;
-
-    start(&world, qsi_env_mem_create(1), &limits);
-    adopt_one(&world, &file, false);
-    adopt_one(&world, &file, true);
-    check_files(&world, 0);
-    append(&world, NULL);
-    check_block_starts(&world);
-    QS_CHECK_OK(flush(&world, UINT64_MAX, QS_ERROR));
-    QS_CHECK(qsi_stream_segment_count(&world.stream) == 1);
-    file = (struct qsi_block_file){.owner = ID,
-                                   .number = world.stream.active.first,
-                                   .salt = world.stream.active.salt,
-                                   .end = world.stream.active.end,
-                                   .last_at = world.stream.active.last_at,
-                                   .block_count = world.stream.active.block_count};
-    adopt_one(&world, &file, false);
-    QS_CHECK(world.stream.container.next_seq == 4 * ROWS && world.stream.active.block_count == 4);
-    (void)qsi_container_drop_content(&world.stream.container, 0, UINT64_MAX);
-    check_files(&world, 0);
-    check_block_starts(&world);
     stop(&world);
     qsi_env_mem_destroy(world.env);
 }
