@@ -169,8 +169,7 @@ static bool copy_with_a_fault(enum qsi_fault_kind kind, enum qsi_fault_how how, 
     bool fired;
 
     engine_init(&engine, IN_MEMORY);
-    faults = engine.env = qsi_env_fault_create(engine.env);
-    QS_CHECK(faults != NULL);
+    faults = engine_put_fault(&engine);
     engine_open(&engine);
     fill(&engine);
     qsi_env_fault_arm(faults, kind, how, at, false);
@@ -189,7 +188,6 @@ static bool copy_with_a_fault(enum qsi_fault_kind kind, enum qsi_fault_how how, 
     (void)qs_store_close(engine.store, NULL);
     QS_CHECK(check_copy(&engine, faults, "store", MESSAGES + (status != QS_ESTORE_FAILED)));
     engine_fini(&engine);
-    qsi_env_fault_destroy(faults);
     return fired;
 }
 

@@ -380,8 +380,7 @@ static bool work_with_a_fault(enum qsi_fault_kind kind, enum qsi_fault_how how, 
     bool fired;
 
     engine_init(&engine, IN_MEMORY);
-    faults = engine.env = qsi_env_fault_create(engine.env);
-    QS_CHECK(faults != NULL);
+    faults = engine_put_fault(&engine);
     lsn = prepare(&engine);
     qsi_env_fault_arm(faults, kind, how, at, false);
     status = work(&engine, lsn);
@@ -397,7 +396,6 @@ static bool work_with_a_fault(enum qsi_fault_kind kind, enum qsi_fault_how how, 
     (void)qs_store_close(engine.store, NULL);
     check_whole(engine.options, faults, MESSAGES);
     engine_fini(&engine);
-    qsi_env_fault_destroy(faults);
     return fired;
 }
 

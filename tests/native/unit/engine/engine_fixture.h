@@ -18,6 +18,7 @@ enum place { IN_MEMORY, ON_DISK };
 struct engine {
     qs_env *env; /* of the store */
     qs_env *memory;
+    qs_env *fault; /* around memory or the disk; NULL: none */
     char path[128];
     qs_options options;
     qs_store *store;
@@ -48,6 +49,13 @@ static inline void engine_init(struct engine *engine, enum place place)
     engine->env = engine->memory;
 }
 
+/* Calls of its environment may fail from here on; the environment that fails them ends with it. */
+static inline qs_env *engine_put_fault(struct engine *engine)
+{
+    engine->env = engine->fault = qsi_env_fault_create(engine->env);
+    return engine->fault;
+}
+
 static inline void engine_start(struct engine *engine, enum place place)
 {
     engine_init(engine, place);
@@ -76,6 +84,7 @@ static inline void engine_reopen(struct engine *engine)
 
 static inline void engine_fini(struct engine *engine)
 {
+    qsi_env_fault_destroy(engine->fault);
     if (engine->memory != NULL) {
         qsi_env_mem_destroy(engine->memory);
     } else {
@@ -98,6 +107,7 @@ static inline void engine_crash(struct engine *engine, struct engine *dead_out)
     *dead_out = *engine;
     engine->memory = qsi_env_mem_clone(dead_out->memory, ++seed);
     engine->env = engine->memory;
+    engine->fault = NULL;
     engine_open(engine);
 }
 

@@ -39,7 +39,7 @@ static void start_with_carried_tails(struct engine *engine)
     char *body = make_body(1000, 0);
 
     engine_init(engine, IN_MEMORY);
-    engine->env = qsi_env_fault_create(engine->env);
+    engine_put_fault(engine);
     engine->options.checkpoint_bytes = 1u << 20;
     engine_open(engine);
     for (int i = 0; i < QUEUES; i++) {
@@ -56,14 +56,6 @@ static void start_with_carried_tails(struct engine *engine)
         publish_to(engine, "", name_of(i), TRANSIENT, text("transient"));
         consume_one(engine, name_of(i));
     }
-}
-
-static void stop(struct engine *engine)
-{
-    qs_env *env = engine->env;
-
-    engine_stop(engine);
-    qsi_env_fault_destroy(env);
 }
 
 static void check_after_crash(struct engine *engine, uint64_t ready)
@@ -92,7 +84,7 @@ QS_TEST(test_states_that_did_not_change_are_not_written_again)
     }
     QS_CHECK(calls_of_checkpoint(&engine, QSI_FAULT_SYNC) >= QUEUES);
     check_after_crash(&engine, MESSAGES - 1);
-    stop(&engine);
+    engine_stop(&engine);
 }
 
 /* The states were written, but not for a checkpoint that counts: the next one has them synced. */
@@ -104,7 +96,7 @@ QS_TEST(test_states_of_a_checkpoint_that_failed_are_synced_by_the_next)
     start_with_carried_tails(&engine);
     QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
     writes = calls_of_checkpoint(&engine, QSI_FAULT_WRITE);
-    stop(&engine);
+    engine_stop(&engine);
     start_with_carried_tails(&engine);
     QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
     /* The last two are the checkpoint's file and MANIFEST. */
@@ -114,7 +106,7 @@ QS_TEST(test_states_of_a_checkpoint_that_failed_are_synced_by_the_next)
     QS_CHECK(strstr(QS_ERROR->text, ".ckp: write") != NULL);
     QS_CHECK(calls_of_checkpoint(&engine, QSI_FAULT_SYNC) >= QUEUES);
     check_after_crash(&engine, MESSAGES);
-    stop(&engine);
+    engine_stop(&engine);
 }
 
 /* A journal of five files, with nothing in it that anybody needs. */

@@ -253,7 +253,7 @@ QS_TEST(test_a_count_that_cannot_be_written_keeps_the_message)
         qs_message message;
 
         engine_init(&engine, IN_MEMORY);
-        faulty = engine.env = qsi_env_fault_create(engine.env);
+        faulty = engine_put_fault(&engine);
         engine_open(&engine);
         declare_limited(&engine, false);
         publish(&engine, "q", "m");
@@ -282,8 +282,6 @@ QS_TEST(test_a_count_that_cannot_be_written_keeps_the_message)
         QS_CHECK(qs_store_close(engine.store, QS_ERROR) != QS_OK);
         engine_open(&engine);
         QS_CHECK(get(&engine, "q", "m").delivery_count == 0);
-        engine_close(&engine);
-        qsi_env_fault_destroy(faulty);
-        qsi_env_mem_destroy(engine.memory);
+        engine_stop(&engine);
     }
 }

@@ -227,21 +227,9 @@ SCENE_TEST(test_a_thousand_messages_are_confirmed_once)
     QS_CHECK(confirmed == 1000 && stats_of(&scene->engine).messages_confirmed == 1000);
 }
 
-static void declare_with(struct scene *scene, const char *queue, const char *name, int64_t value)
+static void declare_with(struct scene *scene, const char *queue, const char *arguments)
 {
-    struct qs_test_fields fields = {.used = 0};
-
-    qs_test_put_long(&fields, name, value);
-    qs_test_declare(scene->engine.channel, queue, QS_DURABLE, &fields);
-}
-
-static void declare_with_text(struct scene *scene, const char *queue, const char *name,
-                              const char *value)
-{
-    struct qs_test_fields fields = {.used = 0};
-
-    qs_test_put_text(&fields, name, value);
-    qs_test_declare(scene->engine.channel, queue, QS_DURABLE, &fields);
+    qs_test_declare_with(scene->engine.channel, queue, QS_DURABLE, "%s", arguments);
 }
 
 static void consume(struct scene *scene, const char *queue, uint32_t flags)
@@ -305,7 +293,7 @@ SCENE_TEST(test_a_rejected_message_is_confirmed_and_a_dead_letter_is_not)
     send(scene, "", "a");
     QS_CHECK_OK(qs_channel_nack(scene->consumer, receive(scene), 0, 0, QS_ERROR));
     expect_ack(scene, 1, false, 1);
-    declare_with_text(scene, "d", "x-dead-letter-exchange", "amq.direct");
+    declare_with(scene, "d", "x-dead-letter-exchange=amq.direct");
     consume(scene, "d", 0);
     send(scene, "", "d");
     QS_CHECK_OK(qs_channel_nack(scene->consumer, receive(scene), 0, 0, QS_ERROR));
@@ -316,7 +304,7 @@ SCENE_TEST(test_a_rejected_message_is_confirmed_and_a_dead_letter_is_not)
 
 SCENE_TEST(test_what_was_delivered_too_often_waits_for_the_disk)
 {
-    declare_with(scene, "d", "x-delivery-limit", 1);
+    declare_with(scene, "d", "x-delivery-limit=1");
     consume(scene, "d", 0);
     send(scene, "", "d");
     for (int i = 0; i < 2; i++) {
@@ -373,10 +361,10 @@ QS_TEST(test_a_copy_elsewhere_waits_for_the_disk)
 
         start(&scene);
         if (i == 0) {
-            declare_with_text(&scene, "other", "x-queue-type", "stream");
+            declare_with(&scene, "other", "x-queue-type=stream");
         } else if (i == 1) {
-            declare_with_text(&scene, "log", "x-queue-type", "stream");
-            declare_with_text(&scene, "other", "x-stream-source", "log");
+            declare_with(&scene, "log", "x-queue-type=stream");
+            declare_with(&scene, "other", "x-stream-source=log");
         } else {
             declare(&scene.engine, "other", 0);
         }
@@ -395,8 +383,8 @@ SCENE_TEST(test_queues_keep_priorities_of_their_own)
 {
     static const uint8_t urgent[] = {0x18, 0, 2, 7}; /* persistent, of priority 7 */
 
-    declare_with(scene, "low", "x-max-priority", 3);
-    declare_with(scene, "high", "x-max-priority", 10);
+    declare_with(scene, "low", "x-max-priority=3");
+    declare_with(scene, "high", "x-max-priority=10");
     bind_with_a(scene, "low");
     bind_queue(&scene->engine, "high", "amq.fanout", "");
     consume(scene, "low", 0);
@@ -436,34 +424,46 @@ QS_TEST(test_a_large_body_is_confirmed_ahead_where_the_journal_has_none_of_it)
     free(body);
 }
 
+static void start_faulty(struct scene *scene)
+{
+    engine_init(&scene->engine, IN_MEMORY);
+    engine_put_fault(&scene->engine);
+    engine_open(&scene->engine);
+    prepare(scene);
+}
+
+static void fail_to_sync(struct scene *scene)
+{
+    qsi_env_fault_arm(scene->engine.fault, QSI_FAULT_SYNC, QSI_FAULT_EIO, 1, true);
+    QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_store_sync(scene->engine.store, NULL));
+}
+
+static void stop_failed(struct scene *scene)
+{
+    qs_channel_close(scene->consumer);
+    qs_channel_close(scene->engine.channel);
+    QS_CHECK(qs_store_close(scene->engine.store, NULL) != QS_OK);
+    engine_fini(&scene->engine);
+}
+
 QS_TEST(test_a_failed_store_refuses_nothing_that_was_confirmed)
 {
     struct scene scene;
-    qs_env *fault;
     qs_event event;
     bool nacked;
 
-    engine_init(&scene.engine, IN_MEMORY);
-    fault = qsi_env_fault_create(scene.engine.memory);
-    scene.engine.env = fault;
-    engine_open(&scene.engine);
-    prepare(&scene);
+    start_faulty(&scene);
     send(&scene, "", "a");
     send(&scene, "", "lone");
     settle(&scene, receive(&scene));
-    qsi_env_fault_arm(fault, QSI_FAULT_SYNC, QSI_FAULT_EIO, 1, true);
-    QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_store_sync(scene.engine.store, NULL));
+    fail_to_sync(&scene);
     QS_CHECK(qs_channel_wait_confirms(scene.engine.channel, QS_FOREVER, &nacked, NULL) == QS_OK);
     QS_CHECK(nacked);
     expect_ack(&scene, 1, false, 1);
     event = expect_event(&scene.engine, CONFIRMS, QS_EVENT_NACK);
     QS_CHECK(event.publish_number == 2 && event.count == 1);
     expect_no_event(&scene.engine, CONFIRMS);
-    qs_channel_close(scene.consumer);
-    qs_channel_close(scene.engine.channel);
-    QS_CHECK(qs_store_close(scene.engine.store, NULL) != QS_OK);
-    qsi_env_fault_destroy(fault);
-    engine_fini(&scene.engine);
+    stop_failed(&scene);
 }
 
 static void add_confirms(void *context, const qs_counts *counts)
@@ -539,26 +539,16 @@ SCENE_TEST(test_confirms_go_on_being_counted)
 QS_TEST(test_who_waits_for_what_was_confirmed_ahead_hears_of_no_failure)
 {
     struct scene scene;
-    qs_env *fault;
     bool nacked;
 
-    engine_init(&scene.engine, IN_MEMORY);
-    fault = qsi_env_fault_create(scene.engine.memory);
-    scene.engine.env = fault;
-    engine_open(&scene.engine);
-    prepare(&scene);
+    start_faulty(&scene);
     send(&scene, "", "a");
     settle(&scene, receive(&scene));
-    qsi_env_fault_arm(fault, QSI_FAULT_SYNC, QSI_FAULT_EIO, 1, true);
-    QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_store_sync(scene.engine.store, NULL));
+    fail_to_sync(&scene);
     QS_CHECK_OK(qs_channel_wait_confirms(scene.engine.channel, QS_FOREVER, &nacked, QS_ERROR));
     QS_CHECK(!nacked);
     expect_ack(&scene, 1, false, 1);
-    qs_channel_close(scene.consumer);
-    qs_channel_close(scene.engine.channel);
-    QS_CHECK(qs_store_close(scene.engine.store, NULL) != QS_OK);
-    qsi_env_fault_destroy(fault);
-    engine_fini(&scene.engine);
+    stop_failed(&scene);
 }
 
 /* Nothing is committed: the delay is long, and a listener that is held hurries nobody. */

@@ -7,19 +7,11 @@
 static void start_faulty(struct engine *engine, enum place place)
 {
     engine_init(engine, place);
-    engine->env = qsi_env_fault_create(engine->env);
+    engine_put_fault(engine);
     engine->options.journal_file_bytes = 64u << 10;
     engine->options.message_file_bytes = 64u << 10;
     engine_open(engine);
     declare(engine, "q", QS_DURABLE);
-}
-
-static void stop_faulty(struct engine *engine)
-{
-    qs_env *env = engine->env;
-
-    engine_stop(engine);
-    qsi_env_fault_destroy(env);
 }
 
 static qs_status try_publish(struct engine *engine, const char *body)
@@ -61,7 +53,7 @@ QS_BOOL_TEST(test_a_full_disk_refuses_publishes_until_there_is_space, large)
     count = count + 2 - 3;
     engine_reopen(&engine);
     check_counts(&engine, "q", count, 0);
-    stop_faulty(&engine);
+    engine_stop(&engine);
     free(body);
 }
 
@@ -90,7 +82,7 @@ PLACE_TEST(test_a_full_disk_refuses_a_whole_batch)
     QS_CHECK_OK(table_publish(engine.channel, &table, "", "q", 0, &receipt, QS_ERROR));
     check_counts(&engine, "q", ROWS, 0);
     table_fini(&table);
-    stop_faulty(&engine);
+    engine_stop(&engine);
     free(body);
 }
 
@@ -170,7 +162,7 @@ static void check_a_failure_is_final(enum place place, enum qsi_fault_kind kind)
     get(&engine, "q", large);
     QS_CHECK_OK(try_publish(&engine, "goes on"));
     QS_CHECK(engine.env == env);
-    stop_faulty(&engine);
+    engine_stop(&engine);
     free(large);
 }
 
@@ -192,7 +184,7 @@ QS_TEST(test_close_tells_of_a_failed_sync)
     QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_store_close(engine.store, QS_ERROR));
     qsi_env_fault_arm(engine.env, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
     engine_open(&engine);
-    stop_faulty(&engine);
+    engine_stop(&engine);
 }
 
 /* Opening and closing with any call failing: an error, and the next open works. */
@@ -226,6 +218,6 @@ QS_TEST(test_open_and_close_survive_a_fault_of_any_call)
     engine_open(&engine);
     get(&engine, "q", "small");
     get(&engine, "q", large);
-    stop_faulty(&engine);
+    engine_stop(&engine);
     free(large);
 }

@@ -243,7 +243,7 @@ static void declare_as(struct engine *engine, const char *queue, const char *arg
 static void start(struct engine *engine, const struct caller *caller)
 {
     engine_init(engine, IN_MEMORY);
-    engine->env = qsi_env_fault_create(engine->env);
+    engine_put_fault(engine);
     engine->options.journal_file_bytes = FILE_BYTES;
     engine->options.checkpoint_bytes = 0;
     engine_open(engine);
@@ -258,7 +258,6 @@ static void stop(struct engine *engine)
 {
     qs_channel_close(engine->channel);
     (void)!qs_store_close(engine->store, NULL);
-    qsi_env_fault_destroy(engine->env);
     engine_fini(engine);
 }
 

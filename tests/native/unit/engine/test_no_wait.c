@@ -143,7 +143,7 @@ QS_TEST(test_a_store_that_fails_says_that_nothing_more_is_durable)
     qs_env *fault;
 
     engine_init(&engine, IN_MEMORY);
-    fault = engine.env = qsi_env_fault_create(engine.env);
+    fault = engine_put_fault(&engine);
     engine_open(&engine);
     QS_CHECK(declare_later(&engine, "a") != 0);
     QS_CHECK(next_durable(&engine).lsn != 0);
@@ -155,7 +155,6 @@ QS_TEST(test_a_store_that_fails_says_that_nothing_more_is_durable)
     qs_channel_close(engine.channel);
     QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_store_close(engine.store, QS_ERROR));
     engine_fini(&engine);
-    qsi_env_fault_destroy(fault);
 }
 
 /* ---- power cuts ---- */

@@ -253,7 +253,7 @@ static bool reopens_twice_after_failing_sync(uint64_t n)
 
     engine_init(&engine, IN_MEMORY);
     engine.options.journal_file_bytes = 64u << 10;
-    engine.env = qsi_env_fault_create(engine.memory);
+    engine_put_fault(&engine);
     engine_open(&engine);
     declare(&engine, "q", QS_DURABLE);
     QS_CHECK_OK(qs_channel_tx_select(engine.channel, QS_ERROR));
@@ -265,7 +265,6 @@ static bool reopens_twice_after_failing_sync(uint64_t n)
     qsi_env_fault_arm(engine.env, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
     qs_channel_close(engine.channel);
     (void)qs_store_close(engine.store, QS_ERROR);
-    qsi_env_fault_destroy(engine.env);
     engine.env = engine.memory;
     engine_open(&engine);
     engine_crash(&engine, &dead);
@@ -292,7 +291,7 @@ QS_TEST(test_the_key_of_a_transaction_that_failed_was_known)
     bool repeated;
 
     engine_init(&engine, IN_MEMORY);
-    engine.env = qsi_env_fault_create(engine.memory);
+    engine_put_fault(&engine);
     engine_open(&engine);
     declare(&engine, "q", QS_DURABLE);
     QS_CHECK_OK(qs_channel_tx_select(engine.channel, QS_ERROR));
@@ -306,7 +305,6 @@ QS_TEST(test_the_key_of_a_transaction_that_failed_was_known)
     QS_CHECK(!is_known(engine.store, text("failed")));
     qs_channel_close(engine.channel);
     QS_CHECK(qs_store_close(engine.store, QS_ERROR) != QS_OK);
-    qsi_env_fault_destroy(engine.env);
     engine_fini(&engine);
 }
 

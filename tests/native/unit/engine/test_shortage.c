@@ -15,7 +15,7 @@ enum { MESSAGES = 300, SMALL = 900, LARGE = 6000, N_MAX = 400 };
 static void start(struct engine *engine)
 {
     engine_init(engine, IN_MEMORY);
-    engine->env = qsi_env_fault_create(engine->env);
+    engine_put_fault(engine);
     engine->options.memory_budget = 64u << 10;
     engine->options.journal_file_bytes = 64u << 10;
     engine->options.message_file_bytes = 64u << 10;
@@ -27,14 +27,6 @@ static void start(struct engine *engine)
         publish(engine, "q", body);
         free(body);
     }
-}
-
-static void stop(struct engine *engine)
-{
-    qs_env *env = engine->env;
-
-    engine_stop(engine);
-    qsi_env_fault_destroy(env);
 }
 
 /* Tags from 1 on; every second one is settled. */
@@ -121,7 +113,7 @@ static void sweep(enum qsi_fault_kind kind, enum qsi_fault_how how, bool sticky,
         qsi_env_fault_arm(faulty, kind, how, 0, false);
         check_goes_on(&engine, n);
         engine.env = faulty;
-        stop(&engine);
+        engine_stop(&engine);
     }
     printf("%" PRIu64 " calls failed\n", n - 2);
     QS_CHECK(n > 5);
@@ -180,7 +172,7 @@ QS_TEST(test_open_without_descriptors_says_so_and_can_be_repeated)
     QS_CHECK(n > 5);
     engine_open(&engine);
     check_rest(&engine);
-    stop(&engine);
+    engine_stop(&engine);
 }
 
 /* References of settled messages that could not be read for want of memory are dropped later:
@@ -210,7 +202,7 @@ QS_TEST(test_checkpoint_without_memory_does_not_fail_the_store)
         QS_CHECK(status == QS_OK || status == QS_ENOMEM);
         check_goes_on(&engine, n);
         engine.env = faulty;
-        stop(&engine);
+        engine_stop(&engine);
         n += n > 60 ? 6 : 0;
     }
     qs_allocator_set(NULL);
@@ -258,7 +250,7 @@ QS_TEST(test_segments_that_ended_without_memory_go_with_a_later_checkpoint)
                     count_segments(&engine));
         }
         QS_CHECK(count_segments(&engine) == 0 && !stats_of(&engine).failed);
-        stop(&engine);
+        engine_stop(&engine);
     }
     qs_allocator_set(NULL);
     printf("%" PRIu64 " allocations\n", n - 2);

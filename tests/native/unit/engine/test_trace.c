@@ -325,8 +325,7 @@ QS_TEST(test_all_that_a_failed_store_refuses_is_told)
     qs_env *faulty;
 
     engine_init(&engine, IN_MEMORY);
-    faulty = qsi_env_fault_create(engine.memory);
-    engine.env = faulty;
+    faulty = engine_put_fault(&engine);
     engine_open(&engine);
     declare(&engine, "a", QS_DURABLE);
     trace = trace_of(&engine, NULL, NULL);
@@ -341,7 +340,6 @@ QS_TEST(test_all_that_a_failed_store_refuses_is_told)
     qs_trace_close(trace);
     qs_channel_close(engine.channel);
     (void)qs_store_close(engine.store, NULL);
-    qsi_env_fault_destroy(faulty);
     engine_fini(&engine);
 }
 

@@ -282,8 +282,7 @@ QS_TEST(test_a_message_that_cannot_be_read_is_not_told)
     qs_env *faulty;
 
     engine_init(&engine, IN_MEMORY);
-    faulty = qsi_env_fault_create(engine.memory);
-    engine.env = faulty;
+    faulty = engine_put_fault(&engine);
     engine_open(&engine);
     declare(&engine, "a", QS_DURABLE);
     publish_to(&engine, "", "a", PERSISTENT, text(body));
@@ -295,7 +294,6 @@ QS_TEST(test_a_message_that_cannot_be_read_is_not_told)
     qs_trace_close(trace);
     qs_channel_close(engine.channel);
     QS_CHECK_OK(qs_store_close(engine.store, QS_ERROR));
-    qsi_env_fault_destroy(faulty);
     engine_fini(&engine);
     free(body);
 }

@@ -74,7 +74,7 @@ static void start(struct engine *engine, bool faulty)
     engine_init(engine, IN_MEMORY);
     note_count = 0;
     if (faulty) {
-        engine->env = qsi_env_fault_create(engine->env);
+        engine_put_fault(engine);
     }
     engine->options.background = true;
     engine->options.journal_file_bytes = 64u << 10;
@@ -175,5 +175,4 @@ QS_TEST(test_failure_is_told_at_its_moment)
     qs_channel_close(engine.channel);
     QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_store_close(engine.store, QS_ERROR));
     engine_fini(&engine);
-    qsi_env_fault_destroy(env);
 }

@@ -16,6 +16,7 @@
 
 struct fixture {
     qs_env *memory;
+    qs_env *fault; /* around memory; NULL: none */
     qs_env *env;
     qs_dir *root, *dir;
     struct qsi_journal_options options;
@@ -56,6 +57,16 @@ static inline void fixture_init(struct fixture *fixture)
     fixture_open_dirs(fixture);
 }
 
+/* Its calls may fail from here on; the environment that fails them ends with the fixture. */
+static inline qs_env *fixture_put_fault(struct fixture *fixture)
+{
+    fixture->env->dir_close(fixture->env, fixture->dir);
+    fixture->env->dir_close(fixture->env, fixture->root);
+    fixture->env = fixture->fault = qsi_env_fault_create(fixture->memory);
+    fixture_open_dirs(fixture);
+    return fixture->fault;
+}
+
 /* Begins a session behind what is there. */
 static inline void fixture_begin(struct fixture *fixture, uint32_t used_upto, uint64_t end_lsn)
 {
@@ -76,6 +87,7 @@ static inline void fixture_stop(struct fixture *fixture)
     qsi_manifest_fini(&fixture->manifest);
     fixture->env->dir_close(fixture->env, fixture->dir);
     fixture->env->dir_close(fixture->env, fixture->root);
+    qsi_env_fault_destroy(fixture->fault);
     qsi_env_mem_destroy(fixture->memory);
     memset(fixture, 0, sizeof *fixture);
 }
@@ -88,6 +100,7 @@ static inline void fixture_copy(struct fixture *copy, const struct fixture *fixt
 {
     *copy = *fixture;
     copy->journal = NULL;
+    copy->fault = NULL;
     copy->memory = copy->env = qsi_env_mem_clone(fixture->memory, 7);
     fixture_open_dirs(copy);
     QS_CHECK_OK(qsi_manifest_load(&copy->manifest, copy->env, copy->root, QS_ERROR));

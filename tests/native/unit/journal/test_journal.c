@@ -155,11 +155,7 @@ QS_TEST(test_a_fill_that_fails_is_the_last_and_harms_nothing)
     qs_env *fault;
 
     fixture_init(&fixture);
-    fixture.env->dir_close(fixture.env, fixture.dir);
-    fixture.env->dir_close(fixture.env, fixture.root);
-    fault = qsi_env_fault_create(fixture.memory);
-    fixture.env = fault;
-    fixture_open_dirs(&fixture);
+    fault = fixture_put_fault(&fixture);
     fixture_begin(&fixture, 0, 0);
     roll(&fixture);
     qsi_env_fault_arm(fault, QSI_FAULT_WRITE, QSI_FAULT_EIO, 1, false);
@@ -171,7 +167,6 @@ QS_TEST(test_a_fill_that_fails_is_the_last_and_harms_nothing)
     QS_CHECK(qsi_journal_wants_fill(fixture.journal));
     check_scan(&fixture, fixture.next - 1);
     fixture_stop(&fixture);
-    qsi_env_fault_destroy(fault);
 }
 
 JOURNAL_TEST(test_a_commit_may_need_several_files)
@@ -261,11 +256,7 @@ QS_TEST(test_no_space_for_a_spare_changes_nothing)
     qs_env *fault;
 
     fixture_init(&fixture);
-    fixture.env->dir_close(fixture.env, fixture.dir);
-    fixture.env->dir_close(fixture.env, fixture.root);
-    fault = qsi_env_fault_create(fixture.memory);
-    fixture.env = fault;
-    fixture_open_dirs(&fixture);
+    fault = fixture_put_fault(&fixture);
     fixture_begin(&fixture, 0, 0);
     append_and_commit(&fixture, 5000);
     qsi_env_fault_arm(fault, QSI_FAULT_ALLOCATE, QSI_FAULT_ENOSPC, 1, false);
@@ -276,7 +267,6 @@ QS_TEST(test_no_space_for_a_spare_changes_nothing)
     append_and_commit(&fixture, 5000);
     check_scan(&fixture, 2);
     fixture_stop(&fixture);
-    qsi_env_fault_destroy(fault);
 }
 
 /* The disk is nearly full: what is left of it became a spare while the leader looked for a file. */
@@ -287,11 +277,7 @@ QS_TEST(test_a_spare_made_meanwhile_serves_the_leader)
     qs_env *fault;
 
     fixture_init(&fixture);
-    fixture.env->dir_close(fixture.env, fixture.dir);
-    fixture.env->dir_close(fixture.env, fixture.root);
-    fault = qsi_env_fault_create(fixture.memory);
-    fixture.env = fault;
-    fixture_open_dirs(&fixture);
+    fault = fixture_put_fault(&fixture);
     fixture_begin(&fixture, 0, 0);
     qsi_journal_spare_begin(fixture.journal, &slow, 0, 0, UINT64_MAX, false);
     QS_CHECK_OK(qsi_journal_spare_make(fixture.journal, &slow, QS_ERROR));
@@ -318,7 +304,6 @@ QS_TEST(test_a_spare_made_meanwhile_serves_the_leader)
     QS_CHECK_OK(scan(&fixture, &seen));
     QS_CHECK(seen.result.last_file == spare.number);
     fixture_stop(&fixture);
-    qsi_env_fault_destroy(fault);
 }
 
 /* It offers no room, whoever was promised some would meet a full disk in the commit. */

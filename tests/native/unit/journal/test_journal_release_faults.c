@@ -33,6 +33,7 @@ static void cut(struct fixture *copy, const struct fixture *fixture, qs_env *sim
 {
     *copy = *fixture;
     copy->journal = NULL;
+    copy->fault = NULL;
     copy->memory = copy->env = qsi_env_sim_cut(sim, how, seed);
     fixture_open_dirs(copy);
     QS_CHECK_OK(qsi_manifest_load(&copy->manifest, copy->env, copy->root, QS_ERROR));

@@ -136,11 +136,7 @@ QS_TEST(test_a_failed_commit_ends_the_journal_in_front_of_it)
     qs_env *fault;
 
     fixture_init(&fixture);
-    fixture.env->dir_close(fixture.env, fixture.dir);
-    fixture.env->dir_close(fixture.env, fixture.root);
-    fault = qsi_env_fault_create(fixture.memory);
-    fixture.env = fault;
-    fixture_open_dirs(&fixture);
+    fault = fixture_put_fault(&fixture);
     fixture_begin(&fixture, 0, 0);
     append_and_commit(&fixture, 16);
     append(&fixture, 16);
@@ -154,7 +150,6 @@ QS_TEST(test_a_failed_commit_ends_the_journal_in_front_of_it)
     QS_CHECK(fixture.manifest.failed && !fixture.manifest.clean && fixture.manifest.end_lsn == 16);
     check_scan(&fixture, 1);
     fixture_stop(&fixture);
-    qsi_env_fault_destroy(fault);
 }
 
 /* ---- out of memory ---- */
@@ -191,27 +186,21 @@ QS_TEST(test_reserving_may_fail_and_appending_cannot)
 
 QS_TEST(test_opening_may_fail_at_any_call)
 {
-    for (uint64_t n = 1;; n++) {
+    bool fired = true;
+
+    for (uint64_t n = 1; fired; n++) {
         struct fixture fixture;
         qs_env *fault;
         qs_status status;
 
         fixture_init(&fixture);
-        fixture.env->dir_close(fixture.env, fixture.dir);
-        fixture.env->dir_close(fixture.env, fixture.root);
-        fault = qsi_env_fault_create(fixture.memory);
-        fixture.env = fault;
-        fixture_open_dirs(&fixture);
+        fault = fixture_put_fault(&fixture);
         qsi_env_fault_arm(fault, QSI_FAULT_ANY, QSI_FAULT_EIO, n, false);
         status = qsi_journal_open(&fixture.journal, fixture.env, fixture.root, fixture.dir,
                                   &fixture.options, &fixture.manifest, 0, 0, QS_ERROR);
-        QS_CHECK(qsi_env_fault_fired(fault) || status == QS_OK);
+        fired = qsi_env_fault_fired(fault);
+        QS_CHECK(fired || status == QS_OK);
         QS_CHECK(status == QS_OK || (status == QS_EIO && fixture.journal == NULL));
         fixture_stop(&fixture);
-        if (!qsi_env_fault_fired(fault)) {
-            qsi_env_fault_destroy(fault);
-            break;
-        }
-        qsi_env_fault_destroy(fault);
     }
 }

@@ -29,6 +29,7 @@ static bool cut(struct fixture *copy, const struct trial *trial, enum qsi_cut_ho
 {
     *copy = *trial->fixture;
     copy->journal = NULL;
+    copy->fault = NULL;
     copy->memory = copy->env = qsi_env_sim_cut(trial->sim, how, seed);
     fixture_open_dirs(copy);
     return qsi_manifest_load(&copy->manifest, copy->env, copy->root, QS_ERROR) == QS_OK;

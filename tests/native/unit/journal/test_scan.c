@@ -214,16 +214,11 @@ QS_TEST(test_a_read_error_is_not_taken_for_the_end)
         qs_status status;
 
         start_good(&fixture, false);
-        fixture.env->dir_close(fixture.env, fixture.dir);
-        fixture.env->dir_close(fixture.env, fixture.root);
-        fault = qsi_env_fault_create(fixture.memory);
-        fixture.env = fault;
-        fixture_open_dirs(&fixture);
+        fault = fixture_put_fault(&fixture);
         qsi_env_fault_arm(fault, QSI_FAULT_ANY, QSI_FAULT_EIO, n, false);
         status = scan(&fixture, &seen);
         QS_CHECK(status == (qsi_env_fault_fired(fault) ? QS_EIO : QS_OK));
         fixture_stop(&fixture);
-        qsi_env_fault_destroy(fault);
         if (status == QS_OK) {
             break;
         }
