@@ -6,12 +6,9 @@
 
 static inline void fill(struct engine *engine, const char *queue, int count)
 {
-    char body[16];
-
     declare(engine, queue, QS_DURABLE);
     for (int i = 1; i <= count; i++) {
-        snprintf(body, sizeof body, "%d", i);
-        publish(engine, queue, body);
+        publish_number(engine, queue, i);
     }
 }
 

@@ -182,6 +182,39 @@ static inline qs_message get(struct engine *engine, const char *queue, const cha
     return get_flags(engine, queue, body, 0);
 }
 
+/* Messages whose bodies are numbers. */
+static inline qs_receipt publish_number(struct engine *engine, const char *queue, int64_t number)
+{
+    char body[32];
+
+    snprintf(body, sizeof body, "%" PRId64, number);
+    return publish(engine, queue, body);
+}
+
+static inline qs_message get_number(struct engine *engine, const char *queue, int64_t number)
+{
+    char body[32];
+
+    snprintf(body, sizeof body, "%" PRId64, number);
+    return get(engine, queue, body);
+}
+
+/* From the first number to the one before end. */
+static inline void publish_numbers(struct engine *engine, const char *queue, int64_t first,
+                                   int64_t end)
+{
+    for (; first < end; first++) {
+        publish_number(engine, queue, first);
+    }
+}
+
+static inline void get_numbers(struct engine *engine, const char *queue, int64_t first, int64_t end)
+{
+    for (; first < end; first++) {
+        get_number(engine, queue, first);
+    }
+}
+
 static inline void get_nothing(struct engine *engine, const char *queue)
 {
     qs_message message;

@@ -18,11 +18,7 @@ static inline void declare_with(struct engine *engine, const char *queue,
 
 static inline void publish_many(struct engine *engine, const char *queue, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        char body[16];
-        snprintf(body, sizeof body, "%u", i);
-        publish(engine, queue, body);
-    }
+    publish_numbers(engine, queue, 0, count);
 }
 
 static inline qs_status commit(struct engine *engine)

@@ -5,10 +5,7 @@
 static void fill(struct engine *engine, const char *queue, int count)
 {
     for (int i = 1; i <= count; i++) {
-        char body[16];
-
-        snprintf(body, sizeof body, "%d", i);
-        publish(engine, queue, body);
+        publish_number(engine, queue, i);
     }
 }
 

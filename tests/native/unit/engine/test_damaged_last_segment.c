@@ -12,23 +12,6 @@
 #define LAST 3u
 #define WHOLE (LAST * ENTRIES)
 
-static void publish_number(struct engine *engine, uint32_t number)
-{
-    char body[16];
-
-    snprintf(body, sizeof body, "%u", number);
-    publish(engine, "q", body);
-}
-
-static void get_numbers(struct engine *engine, uint32_t from, uint32_t to)
-{
-    for (uint32_t i = from; i < to; i++) {
-        char body[16];
-        snprintf(body, sizeof body, "%u", i);
-        get(engine, "q", body);
-    }
-}
-
 /* Another queue, and a lazy one of which a checkpoint names the last segment.  The store is
  * open, and makes no checkpoint unasked. */
 static void make_store(struct engine *engine, enum place place)
@@ -41,7 +24,7 @@ static void make_store(struct engine *engine, enum place place)
     declare(engine, "other", QS_DURABLE);
     publish(engine, "other", "whole");
     for (uint32_t i = 0; i < MESSAGES; i++) {
-        publish_number(engine, i);
+        publish_number(engine, "q", i);
     }
     check_counts(engine, "q", MESSAGES, 0); /* who asks waits until they are in segments */
     QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
@@ -58,7 +41,7 @@ static void check_told(struct engine *engine)
 /* A segment has a state on the disk when something in it was settled before a checkpoint. */
 static void settle_one(struct engine *engine)
 {
-    get_numbers(engine, 0, MESSAGES);
+    get_numbers(engine, "q", 0, MESSAGES);
     ack(engine, WHOLE + 1, 0);
     engine_new_channel(engine);
     QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
@@ -76,17 +59,17 @@ PLACE_TEST(test_a_damaged_last_segment_refused_the_whole_store)
         engine_open(&engine);
         get(&engine, "other", "whole");
         check_counts(&engine, "q", MESSAGES - 1, 0);
-        get_numbers(&engine, 0, WHOLE);
+        get_numbers(&engine, "q", 0, WHOLE);
         check_told(&engine);
-        publish_number(&engine, MESSAGES);
-        get_numbers(&engine, MESSAGES, MESSAGES + 1);
+        publish_number(&engine, "q", MESSAGES);
+        get_numbers(&engine, "q", MESSAGES, MESSAGES + 1);
         engine_new_channel(&engine);
         for (int round = 0; round < 2; round++) { /* from the journal, then from a checkpoint */
             engine_reopen(&engine);
             check_counts(&engine, "q", MESSAGES, 0);
-            get_numbers(&engine, 0, WHOLE);
+            get_numbers(&engine, "q", 0, WHOLE);
             check_told(&engine);
-            get_numbers(&engine, MESSAGES, MESSAGES + 1);
+            get_numbers(&engine, "q", MESSAGES, MESSAGES + 1);
             engine_new_channel(&engine);
             QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
         }
@@ -104,7 +87,7 @@ static void check_refused(struct engine *engine)
     engine_open(engine);
     get(engine, "other", "whole");
     QS_CHECK(stats_of(engine).lost_segments == 1);
-    get_numbers(engine, 0, WHOLE);
+    get_numbers(engine, "q", 0, WHOLE);
 }
 
 PLACE_TEST(test_what_was_added_to_a_damaged_last_segment_is_kept)
@@ -116,12 +99,12 @@ PLACE_TEST(test_what_was_added_to_a_damaged_last_segment_is_kept)
             continue;
         }
         make_store(&engine, place);
-        publish_number(&engine, MESSAGES);
+        publish_number(&engine, "q", MESSAGES);
         QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
         engine_close(&engine);
         damage_segment(&engine, LAST, (enum damage_kind)kind);
         check_refused(&engine);
-        get_numbers(&engine, MESSAGES, MESSAGES + 1);
+        get_numbers(&engine, "q", MESSAGES, MESSAGES + 1);
         engine_stop(&engine);
     }
 }
@@ -131,7 +114,7 @@ PLACE_TEST(test_what_was_settled_in_a_damaged_last_segment_is_not_forgotten)
     struct engine engine;
 
     make_store(&engine, place);
-    get_numbers(&engine, 0, MESSAGES);
+    get_numbers(&engine, "q", 0, MESSAGES);
     ack(&engine, WHOLE + 7, 0);
     engine_close(&engine);
     damage_segment(&engine, LAST, FILE_GONE);

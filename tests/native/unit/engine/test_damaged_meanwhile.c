@@ -19,24 +19,6 @@ static void declare_lazy(struct engine *engine, const char *queue)
     qs_test_declare_with(engine->channel, queue, QS_DURABLE, "x-queue-mode=lazy");
 }
 
-static void publish_numbers(struct engine *engine, uint32_t from, uint32_t to)
-{
-    for (uint32_t i = from; i < to; i++) {
-        char body[16];
-        snprintf(body, sizeof body, "%u", i);
-        publish(engine, "q", body);
-    }
-}
-
-static void get_numbers(struct engine *engine, uint32_t from, uint32_t to)
-{
-    for (uint32_t i = from; i < to; i++) {
-        char body[16];
-        snprintf(body, sizeof body, "%u", i);
-        get(engine, "q", body);
-    }
-}
-
 /* Each of them is refused, and the file is named. */
 static void get_damaged(struct engine *engine, uint32_t count)
 {
@@ -68,7 +50,7 @@ static void make_store(struct engine *engine, enum place place, bool has_checkpo
     declare_lazy(engine, "q");
     declare(engine, "other", QS_DURABLE);
     declare(engine, "served", QS_DURABLE);
-    publish_numbers(engine, 0, FIRST);
+    publish_numbers(engine, "q", 0, FIRST);
     check_counts(engine, "q", FIRST, 0); /* who asks waits until they are in segments */
     if (has_checkpoint) {
         QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
@@ -85,13 +67,13 @@ static void test_a_flush_into_a_damaged_segment_failed_the_store(enum place plac
         }
         make_store(&engine, place, true);
         damage_segment(&engine, 0, (enum damage_kind)kind);
-        publish_numbers(&engine, FIRST, 2 * FIRST);
+        publish_numbers(&engine, "q", FIRST, 2 * FIRST);
         check_counts(&engine, "q", 2 * FIRST, 0);
         check_others_are_served(&engine);
         QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
         QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
         get_damaged(&engine, FIRST);
-        get_numbers(&engine, FIRST, 2 * FIRST);
+        get_numbers(&engine, "q", FIRST, 2 * FIRST);
         get_nothing(&engine, "q");
         engine_new_channel(&engine);
         for (int round = 0; round < 2; round++) {
@@ -99,11 +81,11 @@ static void test_a_flush_into_a_damaged_segment_failed_the_store(enum place plac
             engine_reopen(&engine);
             check_counts(&engine, "q", 2 * FIRST, 0);
             get_damaged(&engine, FIRST);
-            get_numbers(&engine, FIRST, 2 * FIRST);
+            get_numbers(&engine, "q", FIRST, 2 * FIRST);
             engine_new_channel(&engine);
         }
         get_damaged(&engine, FIRST);
-        get_numbers(&engine, FIRST, 2 * FIRST);
+        get_numbers(&engine, "q", FIRST, 2 * FIRST);
         ack(&engine, 2 * FIRST, QS_MULTIPLE);
         engine_new_channel(&engine);
         check_counts(&engine, "q", FIRST, 0); /* no ack finds what was not delivered */
@@ -133,18 +115,18 @@ static void test_a_segment_that_was_damaged_twice(enum place place)
 
     make_store(&engine, place, true);
     damage_segment(&engine, 0, HEADER);
-    publish_numbers(&engine, FIRST, FIRST + 10);
+    publish_numbers(&engine, "q", FIRST, FIRST + 10);
     check_counts(&engine, "q", FIRST + 10, 0);
     QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
     damage(&engine, "index", "-000000000000-00000001", "QSSEGMT\n", 8);
-    publish_numbers(&engine, FIRST + 10, FIRST + 20);
+    publish_numbers(&engine, "q", FIRST + 10, FIRST + 20);
     check_counts(&engine, "q", FIRST + 20, 0);
     QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
     check_others_are_served(&engine);
     for (int round = 0; round < 2; round++) {
         get_damaged(&engine, FIRST + 10);
         QS_CHECK(strstr(QS_ERROR->path, "-00000001.seg") != NULL);
-        get_numbers(&engine, FIRST + 10, FIRST + 20);
+        get_numbers(&engine, "q", FIRST + 10, FIRST + 20);
         get_nothing(&engine, "q");
         engine_new_channel(&engine);
         engine_reopen(&engine);
@@ -152,7 +134,7 @@ static void test_a_segment_that_was_damaged_twice(enum place place)
     /* The same bytes are changed back. */
     damage(&engine, "index", "-000000000000-00000001", "QSSEGMT\n", 8);
     get_damaged(&engine, FIRST);
-    get_numbers(&engine, FIRST, FIRST + 20);
+    get_numbers(&engine, "q", FIRST, FIRST + 20);
     engine_stop(&engine);
 }
 
@@ -165,7 +147,7 @@ static void test_a_checkpoint_failed_the_store_over_acks_in_a_damaged_segment(en
             continue;
         }
         make_store(&engine, place, true);
-        get_numbers(&engine, 0, FIRST);
+        get_numbers(&engine, "q", 0, FIRST);
         ack(&engine, FIRST / 2, QS_MULTIPLE);
         damage_segment(&engine, 0, (enum damage_kind)kind);
         QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
@@ -216,7 +198,7 @@ test_a_checkpoint_gave_the_journal_back_that_had_the_messages_of_a_missing_file(
             check_others_are_served(&engine);
         } else { /* the journal has it */
             engine_reopen(&engine);
-            get_numbers(&engine, 0, FIRST);
+            get_numbers(&engine, "q", 0, FIRST);
             check_counts(&engine, "other", accepted, 0);
             engine_new_channel(&engine);
             QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));

@@ -16,16 +16,11 @@
  * on the disk. */
 static void make_store(struct engine *engine, enum place place, bool has_settled)
 {
-    char body[16];
-
     engine_init(engine, place);
     engine->options.segment_entries = ENTRIES;
     engine_open(engine);
     qs_test_declare_with(engine->channel, "q", QS_DURABLE, "x-queue-mode=lazy");
-    for (uint32_t i = 0; i < MESSAGES; i++) {
-        snprintf(body, sizeof body, "%u", i);
-        publish(engine, "q", body);
-    }
+    publish_numbers(engine, "q", 0, MESSAGES);
     check_counts(engine, "q", MESSAGES, 0); /* who asks waits until they are in segments */
     QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
     for (uint32_t i = 0; has_settled && i < MESSAGES; i++) {
@@ -276,9 +271,7 @@ PLACE_TEST(test_salvage_lost_the_messages_of_a_queue_whose_declaration_was_damag
     declare_exchange(&engine, "exchange", "fanout", QS_DURABLE);
     bind_queue(&engine, "lost name", "exchange", "");
     for (uint32_t i = 0; i < 200; i++) {
-        char body[16];
-        snprintf(body, sizeof body, "%u", i);
-        publish(&engine, i % 2 == 0 ? "lost name" : "whole", body);
+        publish_number(&engine, i % 2 == 0 ? "lost name" : "whole", i);
         QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
     }
     get(&engine, "lost name", "0");
@@ -299,9 +292,7 @@ PLACE_TEST(test_salvage_lost_the_messages_of_a_queue_whose_declaration_was_damag
     QS_CHECK_OK(qs_store_queue_status(engine.store, recovered, &status, QS_ERROR));
     QS_CHECK(status.durable && status.messages_ready == 99);
     for (uint32_t i = 2; i < 200; i += 2) {
-        char body[16];
-        snprintf(body, sizeof body, "%u", i);
-        get(&engine, name, body);
+        get_number(&engine, name, i);
     }
     check_counts(&engine, "whole", 100, 0);
     ack(&engine, 50, QS_MULTIPLE);

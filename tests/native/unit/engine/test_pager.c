@@ -16,7 +16,7 @@ static void start_small(struct engine *engine)
     declare(engine, "q", QS_DURABLE);
 }
 
-static void publish_number(struct engine *engine, uint32_t number)
+static void publish_large(struct engine *engine, uint32_t number)
 {
     char *body = make_body(BODY_BYTES, number);
 
@@ -24,7 +24,7 @@ static void publish_number(struct engine *engine, uint32_t number)
     free(body);
 }
 
-static qs_message get_number(struct engine *engine, uint32_t number)
+static qs_message get_large(struct engine *engine, uint32_t number)
 {
     char *body = make_body(BODY_BYTES, number);
     qs_message message = get(engine, "q", body);
@@ -42,11 +42,11 @@ static void test_what_is_consumed_at_once_reaches_no_segment(void)
 
     start_small(&engine);
     for (uint32_t i = 0; i < 4; i++) {
-        publish_number(&engine, i);
+        publish_large(&engine, i);
     }
     for (uint32_t i = 0; i < MESSAGES; i++) {
-        publish_number(&engine, i + 4);
-        ack(&engine, get_number(&engine, i).delivery_tag, 0);
+        publish_large(&engine, i + 4);
+        ack(&engine, get_large(&engine, i).delivery_tag, 0);
         QS_CHECK(stats_of(&engine).ram_bytes <= BUDGET);
     }
     stats = stats_of(&engine);
@@ -63,7 +63,7 @@ static void test_a_journal_larger_than_memory_is_replayed(void)
 
     start_small(&engine);
     for (uint32_t i = 0; i < MESSAGES; i++) {
-        publish_number(&engine, i);
+        publish_large(&engine, i);
     }
     QS_CHECK(stats_of(&engine).messages_paged_out > 0);
     QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
@@ -72,7 +72,7 @@ static void test_a_journal_larger_than_memory_is_replayed(void)
     QS_CHECK(stats_of(&engine).ram_bytes <= BUDGET);
     check_counts(&engine, "q", MESSAGES, 0);
     for (uint32_t i = 0; i < MESSAGES; i++) {
-        ack(&engine, get_number(&engine, i).delivery_tag, 0);
+        ack(&engine, get_large(&engine, i).delivery_tag, 0);
     }
     get_nothing(&engine, "q");
     engine_stop(&engine);

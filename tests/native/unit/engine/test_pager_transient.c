@@ -32,7 +32,7 @@ static void start_paging(struct engine *engine, uint32_t flags, bool lazy)
     qs_test_declare(engine->channel, "q", flags, &fields);
 }
 
-static void publish_numbers(struct engine *engine, enum kind kind, uint32_t first)
+static void publish_rows(struct engine *engine, enum kind kind, uint32_t first)
 {
     struct qs_test_batch rows;
     qs_receipt receipt;
@@ -52,7 +52,7 @@ static void publish_numbers(struct engine *engine, enum kind kind, uint32_t firs
 static void publish_all(struct engine *engine, enum kind kind)
 {
     for (uint32_t number = 0; number < NUMBERS; number += ROWS) {
-        publish_numbers(engine, kind, number);
+        publish_rows(engine, kind, number);
         QS_CHECK(stats_of(engine).ram_bytes <= BUDGET);
         if (number == NUMBERS / 2 / ROWS * ROWS) {
             QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
@@ -60,7 +60,7 @@ static void publish_all(struct engine *engine, enum kind kind)
     }
 }
 
-static void get_number(struct engine *engine, uint32_t number)
+static void get_row(struct engine *engine, uint32_t number)
 {
     qs_message message;
     uint32_t got;
@@ -90,7 +90,7 @@ static void test_transient_messages_stay_within_the_budget(uint32_t flags, bool 
     publish_all(&engine, kind);
     check_delta(&engine);
     for (uint32_t number = 0; number < NUMBERS; number++) {
-        get_number(&engine, number);
+        get_row(&engine, number);
         QS_CHECK(number % 64 != 0 || stats_of(&engine).ram_bytes <= BUDGET);
     }
     get_nothing(&engine, "q");
@@ -107,7 +107,7 @@ static void check_persistent_only(struct engine *engine, enum kind kind)
     check_counts(engine, "q", count, 0);
     for (uint32_t number = 0; number < NUMBERS; number++) {
         if (!is_transient(kind, number)) {
-            get_number(engine, number);
+            get_row(engine, number);
         }
     }
     get_nothing(engine, "q");
@@ -146,8 +146,8 @@ static void test_transient_messages_on_the_disk_are_purged(void)
     QS_CHECK_OK(qs_channel_queue_purge(engine.channel, text("q"), 0, &count, QS_ERROR));
     QS_CHECK(count == NUMBERS);
     get_nothing(&engine, "q");
-    publish_numbers(&engine, FIRST_ROW, 7);
-    get_number(&engine, 7);
+    publish_rows(&engine, FIRST_ROW, 7);
+    get_row(&engine, 7);
     engine_stop(&engine);
 }
 

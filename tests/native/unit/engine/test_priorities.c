@@ -322,8 +322,7 @@ ENGINE_TEST(test_all_priorities_fill_and_empty)
             while (counts[level] == 0) {
                 level--;
             }
-            snprintf(body, sizeof body, "%u", level);
-            tag = get(engine, "q", body).delivery_tag;
+            tag = get_number(engine, "q", level).delivery_tag;
             if (random >> 30 == 0) {
                 QS_CHECK_OK(qs_channel_nack(engine->channel, tag, QS_REQUEUE, 0, QS_ERROR));
             } else {

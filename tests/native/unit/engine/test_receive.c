@@ -93,10 +93,7 @@ ENGINE_TEST(test_acks_out_of_order)
 {
     fill(engine, "q", 200);
     for (int i = 1; i <= 200; i++) {
-        char body[16];
-
-        snprintf(body, sizeof body, "%d", i);
-        get(engine, "q", body);
+        get_number(engine, "q", i);
     }
     for (uint64_t tag = 199; tag > 0 && tag < 200; tag -= 2) {
         ack(engine, tag, 0);
@@ -104,10 +101,7 @@ ENGINE_TEST(test_acks_out_of_order)
     check_counts(engine, "q", 0, 100);
     engine_reopen(engine);
     for (int i = 2; i <= 200; i += 2) {
-        char body[16];
-
-        snprintf(body, sizeof body, "%d", i);
-        QS_CHECK(get(engine, "q", body).redelivered);
+        QS_CHECK(get_number(engine, "q", i).redelivered);
     }
     get_nothing(engine, "q");
 }

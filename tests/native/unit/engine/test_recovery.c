@@ -178,15 +178,11 @@ ENGINE_TEST(test_persistent_messages_among_transient_ones)
         snprintf(body, sizeof body, "%d", i);
         publish_to(engine, "", "q", i % 3 == 0 ? PERSISTENT : TRANSIENT, text(body));
     }
-    for (int i = 0; i < 100; i++) {
-        snprintf(body, sizeof body, "%d", i);
-        get(engine, "q", body);
-    }
+    get_numbers(engine, "q", 0, 100);
     ack(engine, 50, QS_MULTIPLE);
     engine_reopen(engine);
     for (int i = 51; i < 300; i += 3) {
-        snprintf(body, sizeof body, "%d", i);
-        get(engine, "q", body);
+        get_number(engine, "q", i);
     }
     get_nothing(engine, "q");
 }
@@ -198,8 +194,7 @@ ENGINE_TEST(test_many_sessions)
     declare(engine, "q", QS_DURABLE);
     for (int turn = 0; turn < 20; turn++) {
         for (int i = 0; i < 3; i++) {
-            snprintf(body, sizeof body, "%d", 3 * turn + i);
-            publish(engine, "q", body);
+            publish_number(engine, "q", 3 * turn + i);
         }
         if (turn % 5 != 4) { /* some sessions journal nothing more */
             snprintf(body, sizeof body, "%d", 2 * (turn - turn / 5));
@@ -217,21 +212,18 @@ ENGINE_TEST(test_many_sessions)
 QS_TEST(test_sessions_that_crash_one_after_the_other)
 {
     struct engine engine, dead[8];
-    char body[16];
 
     engine_start(&engine, IN_MEMORY);
     declare(&engine, "q", QS_DURABLE);
     for (int turn = 0; turn < 8; turn++) {
-        snprintf(body, sizeof body, "%d", turn);
-        publish(&engine, "q", body);
+        publish_number(&engine, "q", turn);
         QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
         publish(&engine, "q", "never committed");
         engine_crash(&engine, &dead[turn]);
         check_counts(&engine, "q", (uint64_t)turn + 1, 0);
     }
     for (int turn = 0; turn < 8; turn++) {
-        snprintf(body, sizeof body, "%d", turn);
-        get(&engine, "q", body);
+        get_number(&engine, "q", turn);
         engine_stop(&dead[turn]);
     }
     engine_stop(&engine);

@@ -25,11 +25,7 @@ static void leave_at_once(struct engine *engine)
 
 static void take_letters_in_order(struct engine *engine)
 {
-    for (uint32_t i = 0; i < BACKLOG; i++) {
-        char body[16];
-        snprintf(body, sizeof body, "%u", i);
-        get(engine, "dead", body);
-    }
+    get_numbers(engine, "dead", 0, BACKLOG);
     get_nothing(engine, "dead");
 }
 
@@ -47,9 +43,7 @@ IN_MEMORY_TEST(test_a_call_sees_off_a_few_where_a_timer_goes_on)
     engine_reopen(engine);
     QS_CHECK(ready_in(engine, "dead") == BACKLOG + 1 && ready_in(engine, "q") == 2);
     for (uint32_t i = 0; i <= BACKLOG; i++) {
-        char body[16];
-        snprintf(body, sizeof body, "%u", i);
-        get(engine, "dead", body);
+        get_number(engine, "dead", i);
     }
 }
 
