@@ -52,15 +52,11 @@ static inline qs_slice key_text(char text[64], uint32_t key)
 
 static inline qs_options options_of_store(void)
 {
-    qs_options options;
+    qs_options options = qs_test_small_options();
 
-    qs_options_default(&options);
     options.memory_budget = 64u << 10;
-    options.journal_file_bytes = 64u << 10;
-    options.message_file_bytes = 64u << 10;
     options.segment_entries = 64;
     options.checkpoint_bytes = 256u << 10;
-    options.background = false;
     return options;
 }
 

@@ -7,6 +7,7 @@
 
 #include "env_test.h"
 #include "qs_test.h"
+#include "qs_test_calls.h"
 #include "qs_test_dirs.h"
 
 #define CUTS 6 /* random ones, besides the two extremes */
@@ -19,13 +20,9 @@ struct cuts {
 
 static qs_options options_for(bool create)
 {
-    qs_options options;
+    qs_options options = qs_test_small_options();
 
-    qs_options_default(&options);
-    options.background = false;
     options.create = create;
-    options.journal_file_bytes = 64 << 10;
-    options.message_file_bytes = 64 << 10;
     return options;
 }
 

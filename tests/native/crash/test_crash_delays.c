@@ -14,6 +14,7 @@
 #include "check.h"
 #include "crash_model.h"
 #include "env_test.h"
+#include "failing_calls.h"
 #include "qs_test_calls.h"
 #include "qs_test_fields.h"
 #include "qs_test_slices.h"
@@ -289,11 +290,8 @@ static void play(uint64_t seed, uint64_t *cuts_io, uint64_t *delivered_io)
     QS_CHECK(run != NULL);
     run->random = seed * UINT64_C(1000003);
     run->sim = qsi_env_sim_create(seed);
-    qs_options_default(&run->options);
-    run->options.background = false;
+    run->options = qs_test_small_options();
     run->options.segment_entries = 64;
-    run->options.journal_file_bytes = 64 << 10;
-    run->options.message_file_bytes = 64 << 10;
     run->options.embed_below = 1000;
     run->options.checkpoint_bytes = below(run, 2) == 0 ? 16 << 10 : 64 << 20;
     run->options.memory_budget = below(run, 2) == 0 ? 1 << 20 : 64 << 20;
@@ -392,11 +390,8 @@ static bool fail_one(uint64_t seed, uint64_t n, enum qsi_fault_how how)
     QS_CHECK(run != NULL);
     run->sim = qsi_env_sim_create(seed);
     fault = qsi_env_fault_create(run->sim);
-    qs_options_default(&run->options);
-    run->options.background = false;
+    run->options = qs_test_small_options();
     run->options.segment_entries = 64;
-    run->options.journal_file_bytes = 64 << 10;
-    run->options.message_file_bytes = 64 << 10;
     QS_CHECK_OK(qs_store_open(&run->store, "store", &run->options, fault, QS_ERROR));
     QS_CHECK_OK(qs_channel_open(&run->channel, run->store, QS_ERROR));
     qsi_env_fault_arm(fault, QSI_FAULT_ANY, how, n, false);
@@ -415,17 +410,8 @@ static bool fail_one(uint64_t seed, uint64_t n, enum qsi_fault_how how)
 
 static void test_delays_behind_a_call_that_failed(uint64_t seed)
 {
-    static const enum qsi_fault_how hows[] = {QSI_FAULT_EIO, QSI_FAULT_ENOSPC, QSI_FAULT_SHORT_EIO,
-                                              QSI_FAULT_SYNC_LOST};
-    uint64_t count = 0;
+    uint64_t count = fail_each_call(fail_one, seed, 1);
 
-    for (size_t i = 0; i < sizeof hows / sizeof hows[0]; i++) {
-        uint64_t n = 1;
-        while (fail_one(seed, n, hows[i])) {
-            n += 1;
-        }
-        count += n - 1;
-    }
     printf("%" PRIu64 " failing calls\n", count);
     QS_CHECK(count > 50);
 }

@@ -59,12 +59,8 @@ static uint32_t below(struct run *run, uint32_t limit)
 
 static qs_options make_options(void)
 {
-    qs_options options;
+    qs_options options = qs_test_small_options();
 
-    qs_options_default(&options);
-    options.background = false;
-    options.journal_file_bytes = 64u << 10;
-    options.message_file_bytes = 64u << 10;
     options.segment_entries = 16;
     options.embed_below = 2000;
     return options;

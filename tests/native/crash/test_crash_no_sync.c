@@ -9,6 +9,7 @@
 
 #include "env_test.h"
 #include "qs_test.h"
+#include "qs_test_calls.h"
 #include "qs_test_slices.h"
 
 #define ROUNDS 40
@@ -31,12 +32,8 @@ static qs_slice numbered(char name[8], char kind, uint32_t round)
 
 static void open_store(qs_env *env, qs_store **store_out, qs_channel **channel_out)
 {
-    qs_options options;
+    const qs_options options = qs_test_small_options();
 
-    qs_options_default(&options);
-    options.background = false;
-    options.journal_file_bytes = 64 << 10;
-    options.message_file_bytes = 64 << 10;
     QS_CHECK_OK(qs_store_open(store_out, "store", &options, env, QS_ERROR));
     QS_CHECK_OK(qs_channel_open(channel_out, *store_out, QS_ERROR));
 }

@@ -12,6 +12,7 @@
 
 #include "crash_run.h"
 #include "env_call.h"
+#include "qs_test_calls.h"
 #include "qs_test_slices.h"
 #include "store.h"
 
@@ -417,11 +418,8 @@ static void choose_options(struct run *run)
     static const uint64_t checkpoints[] = {1 << 20, 4 << 20, 8 << 20, 64 << 20};
     static const uint64_t budgets[] = {64 << 10, 256 << 10, 64 << 20};
 
-    qs_options_default(&run->options);
-    run->options.background = false;
+    run->options = qs_test_small_options();
     run->options.segment_entries = below(run, 2) == 0 ? 16 : 256;
-    run->options.journal_file_bytes = 64 << 10;
-    run->options.message_file_bytes = 64 << 10;
     run->options.embed_below = below(run, 2) == 0 ? 150 : 4096;
     run->options.checkpoint_bytes = checkpoints[below(run, 4)];
     run->options.checkpoint_interval_ms = 0;

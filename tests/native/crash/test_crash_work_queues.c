@@ -18,6 +18,7 @@
 
 #include "check.h"
 #include "crash_run.h"
+#include "failing_calls.h"
 #include "qs_test_calls.h"
 #include "qs_test_fields.h"
 #include "qs_test_slices.h"
@@ -593,11 +594,8 @@ static struct run *begin(uint64_t seed, enum bug bug)
     run->p.name = "p";
     run->p.pins = true;
     run->sim = qsi_env_sim_create(seed);
-    qs_options_default(&run->options);
-    run->options.background = false;
+    run->options = qs_test_small_options();
     run->options.segment_entries = 64;
-    run->options.journal_file_bytes = 64 << 10;
-    run->options.message_file_bytes = 64 << 10;
     run->options.embed_below = 1000;
     run->options.checkpoint_bytes = below(run, 2) == 0 ? 16 << 10 : 64 << 20;
     run->options.memory_budget = below(run, 2) == 0 ? 128 << 10 : 64 << 20;
@@ -687,17 +685,8 @@ static bool fail_one(uint64_t seed, uint64_t n, enum qsi_fault_how how)
 
 static void test_work_queues_behind_a_call_that_failed(uint64_t seed)
 {
-    static const enum qsi_fault_how hows[] = {QSI_FAULT_EIO, QSI_FAULT_ENOSPC, QSI_FAULT_SHORT_EIO,
-                                              QSI_FAULT_SYNC_LOST};
-    uint64_t count = 0;
+    uint64_t count = fail_each_call(fail_one, seed, SWEEP_STEP);
 
-    for (size_t i = 0; i < sizeof hows / sizeof hows[0]; i++) {
-        uint64_t n = 1;
-        while (fail_one(seed, n, hows[i])) {
-            n += SWEEP_STEP;
-        }
-        count += n - 1;
-    }
     printf("%" PRIu64 " calls, one in %d fails\n", count, SWEEP_STEP);
     QS_CHECK(count > 50);
 }

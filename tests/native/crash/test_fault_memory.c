@@ -106,17 +106,13 @@ struct work {
 static void open_work(struct work *work)
 {
     static const char *const queues[] = {"a", "b", "c"};
-    qs_options options;
+    qs_options options = qs_test_small_options();
 
     work->held_count = 0;
 
-    qs_options_default(&options);
     options.memory_budget = 128u << 10;
-    options.journal_file_bytes = 64u << 10;
-    options.message_file_bytes = 64u << 10;
     options.segment_entries = 64;
     options.checkpoint_bytes = 512u << 10;
-    options.background = false;
     UNTIL_DONE(work, qs_store_open(&work->store, "store", &options, work->env, QS_ERROR));
     UNTIL_DONE(work, qs_channel_open(&work->plain, work->store, QS_ERROR));
     UNTIL_DONE(work, qs_channel_open(&work->transacted, work->store, QS_ERROR));

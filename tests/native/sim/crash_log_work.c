@@ -39,16 +39,10 @@ uint32_t log_below(struct log_work *work, uint32_t limit)
 
 bool log_done(struct log_work *work, qs_status status, const char *what)
 {
-    if (status == QS_OK && !work->env->is_dead) {
-        return true;
-    }
-    if (!work->env->is_dead && !work->has_faults &&
-        (status != QS_ECORRUPT || work->env->unread_percent == 0)) {
-        crash_violation(work->report, "%s on a healthy disk: %s: %s", what, qs_status_name(status),
-                        qs_test_error.text);
-    }
-    work->is_over = true;
-    return false;
+    bool is_done = crash_went_well(work->env, work->report, work->has_faults, status, what);
+
+    work->is_over = work->is_over || !is_done;
+    return is_done;
 }
 
 /* What the call changed is known now, and where retention has got to meanwhile. */

@@ -1,15 +1,13 @@
 /* The work itself: a store that is opened, worked on and closed; bugs planted in it. */
 #include "crash_work.h"
 
+#include "qs_test_calls.h"
+
 qs_options crash_options(void)
 {
-    qs_options options;
+    qs_options options = qs_test_small_options();
 
-    qs_options_default(&options);
     options.embed_below = 200;
-    options.journal_file_bytes = 64 << 10;
-    options.message_file_bytes = 64 << 10;
-    options.background = false;
     return options;
 }
 
@@ -40,18 +38,25 @@ bool crash_chance(struct crash_work *work, uint32_t percent)
     return crash_below(work, 100) < percent;
 }
 
-bool crash_done(struct crash_work *work, qs_status status, const char *what)
+bool crash_went_well(const struct crash_env *env, struct crash_report *report, bool has_faults,
+                     qs_status status, const char *what)
 {
-    if (status == QS_OK && !work->env->is_dead) {
+    if (status == QS_OK && !env->is_dead) {
         return true;
     }
-    if (!work->env->is_dead && !work->has_faults &&
-        (status != QS_ECORRUPT || work->env->unread_percent == 0)) {
-        crash_violation(work->report, "%s on a healthy disk: %s: %s", what, qs_status_name(status),
+    if (!env->is_dead && !has_faults && (status != QS_ECORRUPT || env->unread_percent == 0)) {
+        crash_violation(report, "%s on a healthy disk: %s: %s", what, qs_status_name(status),
                         qs_test_error.text);
     }
-    work->is_over = true;
     return false;
+}
+
+bool crash_done(struct crash_work *work, qs_status status, const char *what)
+{
+    bool is_done = crash_went_well(work->env, work->report, work->has_faults, status, what);
+
+    work->is_over = work->is_over || !is_done;
+    return is_done;
 }
 
 void crash_note_durable(struct crash_work *work)

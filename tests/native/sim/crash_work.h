@@ -56,7 +56,10 @@ qs_options crash_paging_options(uint64_t random);
 uint32_t crash_below(struct crash_work *work, uint32_t limit);
 bool crash_chance(struct crash_work *work, uint32_t percent);
 
-/* Did the call do what it says?  Otherwise the work is over. */
+/* Did the call do what it says?  Where nothing fails it is a violation that it did not. */
+bool crash_went_well(const struct crash_env *env, struct crash_report *report, bool has_faults,
+                     qs_status status, const char *what);
+/* The same of this work, which is over otherwise. */
 bool crash_done(struct crash_work *work, qs_status status, const char *what);
 void crash_note_durable(struct crash_work *work);
 uint64_t crash_appended_lsn(struct crash_work *work);

@@ -5,6 +5,18 @@
 #include "qs_test.h"
 #include "qs_test_slices.h"
 
+/* Of a store with small files and without threads. */
+static inline qs_options qs_test_small_options(void)
+{
+    qs_options options;
+
+    qs_options_default(&options);
+    options.background = false;
+    options.journal_file_bytes = 64 << 10;
+    options.message_file_bytes = 64 << 10;
+    return options;
+}
+
 static inline qs_status qs_test_publish(qs_channel *channel, const char *exchange, const char *key,
                                         qs_slice properties, qs_slice body, uint32_t flags)
 {
