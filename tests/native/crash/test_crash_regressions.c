@@ -1,6 +1,7 @@
 /* What the crash suite found, each as the few calls that showed it.  The names tell the symptom. */
 #include "crash_run.h"
 #include "pager_steps.h"
+#include "qs_test_calls.h"
 #include "queue_life.h"
 
 /* A store on a sim, with a model that checks every cut. */
@@ -265,7 +266,6 @@ QS_TEST(test_transaction_that_acked_all_and_published_dereferenced_null)
     qs_channel *channel;
     qs_message message;
     qs_receipt receipt;
-    bool repeated;
 
     start_paging(&scene, 64, 200);
     publish(&scene, 20);
@@ -275,7 +275,7 @@ QS_TEST(test_transaction_that_acked_all_and_published_dereferenced_null)
     QS_CHECK_OK(qs_channel_ack(channel, message.delivery_tag, 0, QS_ERROR));
     qs_message_release(&message);
     QS_CHECK_OK(crash_publish_one(&scene.work, CRASH_TX_CHANNEL, "", "q0", 7, 30, true, &receipt));
-    QS_CHECK_OK(qs_channel_tx_commit(channel, (qs_slice){0}, 0, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(channel, (qs_slice){0}, 0));
     QS_CHECK_OK(qs_channel_get(channel, text("q0"), 0, &message, QS_ERROR));
     QS_CHECK(crash_body_is_right(message.body, 7, 30));
     qs_message_release(&message);
@@ -343,8 +343,6 @@ QS_TEST(test_ack_of_persistent_and_transient_messages_overran_its_room)
 {
     struct scene scene;
     qs_channel *channel;
-    qs_message message;
-    bool repeated;
 
     start_paging(&scene, 64, 200);
     for (int i = 0; i < 40; i++) {
@@ -352,11 +350,10 @@ QS_TEST(test_ack_of_persistent_and_transient_messages_overran_its_room)
     }
     channel = scene.work.channels[CRASH_TX_CHANNEL];
     for (int i = 0; i < 40; i++) {
-        QS_CHECK_OK(qs_channel_get(channel, text("q0"), 0, &message, QS_ERROR));
-        qs_message_release(&message);
+        QS_CHECK_OK(qs_test_get(channel, "q0", 0));
     }
     QS_CHECK_OK(qs_channel_ack(channel, 40, QS_MULTIPLE, QS_ERROR));
-    QS_CHECK_OK(qs_channel_tx_commit(channel, (qs_slice){0}, 0, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(channel, (qs_slice){0}, 0));
     scene.model.queues[0].count = 0;
     check_cut(&scene, QSI_CUT_DROP_ALL, 1);
     die(&scene);

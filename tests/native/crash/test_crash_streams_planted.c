@@ -4,7 +4,7 @@
 #include "crash_log.h"
 
 /* generations, ops, cut_percent, random_cuts */
-    static const struct crash_run_options options[] = {
+static const struct crash_run_options options[] = {
     {1, 150, 8, .random_cuts = 2},
     {5, 40, 8, 2, .end_steps = 300},
     {8, 6, 15, 2, .end_steps = 60},

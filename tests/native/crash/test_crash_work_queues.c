@@ -403,7 +403,6 @@ static qs_status reject(struct run *run, struct reader *reader, uint32_t i)
 static qs_status transact_on(struct run *run, struct reader *reader, qs_channel *tx)
 {
     uint64_t from = run->count;
-    bool repeated;
 
     QS_TRY(qs_channel_tx_select(tx, QS_ERROR));
     for (uint32_t i = 0; i < 3; i++) {
@@ -418,7 +417,7 @@ static qs_status transact_on(struct run *run, struct reader *reader, qs_channel 
         QS_TRY(qs_channel_ack(tx, message.delivery_tag, 0, QS_ERROR));
         QS_TRY(publish_on(run, tx));
     }
-    QS_TRY(qs_channel_tx_commit(tx, text(""), 0, &repeated, QS_ERROR));
+    QS_TRY(qs_test_commit(tx, text(""), 0));
     note_durable(run);
     if (run->count == from) { /* nothing was committed, and nothing waited for */
         return QS_OK;

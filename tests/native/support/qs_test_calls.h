@@ -55,6 +55,25 @@ static inline qs_status qs_test_consume(qs_channel *channel, const char *queue, 
     return qs_channel_consume(channel, text(queue), text(tag), flags, arguments, made, QS_ERROR);
 }
 
+/* Gets a message, and releases it. */
+static inline qs_status qs_test_get(qs_channel *channel, const char *queue, uint32_t flags)
+{
+    qs_message message;
+    qs_status status = qs_channel_get(channel, text(queue), flags, &message, QS_ERROR);
+
+    if (status == QS_OK) {
+        qs_message_release(&message);
+    }
+    return status;
+}
+
+static inline qs_status qs_test_commit(qs_channel *channel, qs_slice key, uint32_t flags)
+{
+    bool repeated;
+
+    return qs_channel_tx_commit(channel, key, flags, &repeated, QS_ERROR);
+}
+
 static inline qs_status qs_test_purge(qs_channel *channel, const char *queue)
 {
     uint64_t count;

@@ -30,13 +30,11 @@ static void *commit_transactions(void *argument)
 
     QS_CHECK_OK(qs_channel_tx_select(channel, QS_ERROR));
     for (int i = 0; i < COMMITS; i++) {
-        bool repeated;
-
         for (int k = 0; k < 2; k++) {
             QS_CHECK_OK(
                 qs_test_publish(channel, "", queue_names[k], PERSISTENT, text("together"), 0));
         }
-        QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, 0, &repeated, QS_ERROR));
+        QS_CHECK_OK(qs_test_commit(channel, NONE, 0));
     }
     qs_channel_close(channel);
     return NULL;

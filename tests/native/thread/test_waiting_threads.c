@@ -181,7 +181,6 @@ STORE_TEST(test_messages_that_come_together_wake_as_many_threads)
     struct sleeper sleepers[SLEEPERS];
     qs_channel *channel;
     uint64_t woken;
-    bool repeated;
 
     channel = open_channel(shared);
     QS_CHECK_OK(qs_channel_tx_select(channel, QS_ERROR));
@@ -194,7 +193,7 @@ STORE_TEST(test_messages_that_come_together_wake_as_many_threads)
                 qs_test_publish(channel, "", queue_names[0], PERSISTENT, text("together"), 0));
         }
         QS_CHECK(woken_count(shared) == woken);
-        QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, 0, &repeated, QS_ERROR));
+        QS_CHECK_OK(qs_test_commit(channel, NONE, 0));
         await_asleep(shared, SLEEPERS / 2);
         QS_CHECK(woken_count(shared) == woken + SLEEPERS / 2);
         for (int i = 0; i < SLEEPERS / 2; i++) {

@@ -23,9 +23,7 @@ static inline void publish_many(struct engine *engine, const char *queue, uint32
 
 static inline qs_status commit(struct engine *engine)
 {
-    bool repeated;
-
-    return qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR);
+    return qs_test_commit(engine->channel, NONE, 0);
 }
 
 static inline uint64_t ready_in(struct engine *engine, const char *queue)

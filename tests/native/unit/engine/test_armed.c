@@ -199,8 +199,7 @@ ARMED_TEST(test_a_call_that_must_not_wait_does_nothing)
                     qs_test_publish(engine->channel, "", "q", PERSISTENT, body, QS_NO_WAIT));
     get_nothing(engine, "q");
     QS_CHECK_OK(qs_test_publish(engine->channel, "", "q", PERSISTENT, body, 0));
-    QS_CHECK_STATUS(QS_EWOULDBLOCK,
-                    qs_channel_get(engine->channel, text("q"), QS_NO_WAIT, &message, QS_ERROR));
+    QS_CHECK_STATUS(QS_EWOULDBLOCK, qs_test_get(engine->channel, "q", QS_NO_WAIT));
     QS_CHECK_OK(qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));
     QS_CHECK(!message.redelivered && message.delivery_tag == 1 && message.body.bytes == 5000);
     qs_message_release(&message);

@@ -34,13 +34,12 @@ static void bring_by_batch(struct listeners *listeners, int i)
 static void bring_by_transaction(struct listeners *listeners, int i)
 {
     qs_channel *channel;
-    bool repeated;
 
     QS_CHECK_OK(qs_channel_open(&channel, listeners->engine->store, QS_ERROR));
     QS_CHECK_OK(qs_channel_tx_select(channel, QS_ERROR));
     QS_CHECK_OK(qs_test_publish(channel, "", names[i], PERSISTENT, text("1"), 0));
     QS_CHECK(!is_signalled(listeners->event_fds[i], 0));
-    QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, 0, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(channel, NONE, 0));
     qs_channel_close(channel);
 }
 
@@ -83,16 +82,12 @@ static void bring_by_delete(struct listeners *listeners, int i)
 
 static void listen_on_queues(struct listeners *listeners, struct engine *engine)
 {
-    qs_message message;
-
     listeners->engine = engine;
     QS_CHECK_OK(qs_channel_open(&listeners->internal_channel, engine->store, QS_ERROR));
     for (int i = 0; i < QUEUES; i++) {
         declare(engine, names[i], QS_DURABLE);
         publish(engine, names[i], "0");
-        QS_CHECK_OK(
-            qs_channel_get(listeners->internal_channel, text(names[i]), 0, &message, QS_ERROR));
-        qs_message_release(&message);
+        QS_CHECK_OK(qs_test_get(listeners->internal_channel, names[i], 0));
         listeners->channels[i] = consumer_of(engine, names[i], 0);
         listeners->event_fds[i] = event_fd_of(listeners->channels[i]);
         arm(listeners->channels[i], QS_EVENT_DELIVERY | QS_EVENT_CANCEL);
@@ -146,7 +141,6 @@ ARMED_TEST(test_the_end_of_a_channel_signals_for_all_it_had)
 ARMED_TEST(test_a_smaller_prefetch_signals_the_others)
 {
     qs_channel *first, *second;
-    qs_message message;
     int first_event_fd, second_event_fd;
 
     declare(engine, "q", 0);
@@ -164,8 +158,7 @@ ARMED_TEST(test_a_smaller_prefetch_signals_the_others)
     QS_CHECK(is_signalled(second_event_fd, 0));
     qs_channel_close(first);
     qs_channel_close(second);
-    QS_CHECK_OK(qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));
-    qs_message_release(&message);
+    QS_CHECK_OK(qs_test_get(engine->channel, "q", 0));
 }
 
 static qs_status try_get(struct engine *engine, const char *body, uint64_t left)

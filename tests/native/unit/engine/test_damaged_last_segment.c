@@ -6,6 +6,7 @@
  * added to it, or settled in it, is never dropped: a strict open refuses that, and names the
  * file. */
 #include "engine_damage.h"
+#include "qs_test_calls.h"
 
 #define ENTRIES 256u
 #define MESSAGES 800u /* the checkpoint goes on at 896, on a page of its own */
@@ -32,9 +33,7 @@ static void make_store(struct engine *engine, enum place place)
 
 static void check_told(struct engine *engine)
 {
-    qs_message message;
-
-    QS_CHECK_STATUS(QS_ECORRUPT, qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));
+    QS_CHECK_STATUS(QS_ECORRUPT, qs_test_get(engine->channel, "q", 0));
     QS_CHECK(strncmp(QS_ERROR->path, "index/", 6) == 0);
 }
 

@@ -23,9 +23,7 @@ static void declare_lazy(struct engine *engine, const char *queue)
 static void get_damaged(struct engine *engine, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        qs_message message;
-        QS_CHECK_STATUS(QS_ECORRUPT,
-                        qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));
+        QS_CHECK_STATUS(QS_ECORRUPT, qs_test_get(engine->channel, "q", 0));
         QS_CHECK(strncmp(QS_ERROR->path, "index/", 6) == 0);
     }
 }

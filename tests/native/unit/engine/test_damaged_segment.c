@@ -205,9 +205,7 @@ PLACE_TEST(test_a_queue_grew_beyond_its_limit_behind_a_damaged_segment)
         }
         check_counts(&engine, "q", MOST + LOST, 0);
         {
-            qs_message message;
-            QS_CHECK_STATUS(QS_ECORRUPT,
-                            qs_channel_get(engine.channel, text("q"), 0, &message, QS_ERROR));
+            QS_CHECK_STATUS(QS_ECORRUPT, qs_test_get(engine.channel, "q", 0));
         }
         for (uint32_t i = published - MOST; i < published; i++) {
             char body[16];

@@ -127,11 +127,10 @@ ENGINE_TEST(test_a_delivery_that_came_back_counts_once)
     QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
     {
         qs_message message = get(engine, "q", "m");
-        bool repeated;
         QS_CHECK(message.delivery_count == 2 && message.redelivered);
         QS_CHECK_OK(
             qs_channel_nack(engine->channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
-        QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));
+        QS_CHECK_OK(qs_test_commit(engine->channel, NONE, 0));
     }
     engine_new_channel(engine);
     QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));

@@ -140,12 +140,10 @@ SCENE_TEST(test_each_queue_has_to_be_done_with_it)
 /* A transaction that is not committed gives back what the publisher would not send again. */
 SCENE_TEST(test_acks_in_a_transaction_wait_for_the_disk)
 {
-    bool repeated;
-
     QS_CHECK_OK(qs_channel_tx_select(scene->consumer, QS_ERROR));
     send(scene, "", "a");
     settle(scene, receive(scene));
-    QS_CHECK_OK(qs_channel_tx_commit(scene->consumer, NONE, QS_NO_WAIT, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(scene->consumer, NONE, QS_NO_WAIT));
     expect_no_event(&scene->engine, CONFIRMS);
     commit(scene);
     expect_ack(scene, 1, false, 1);
@@ -261,15 +259,12 @@ static void expect_a_late_ack(struct scene *scene)
 
 SCENE_TEST(test_a_delivery_without_acks_is_an_ack)
 {
-    qs_message message;
-
     consume(scene, "lone", QS_NO_ACK);
     send(scene, "", "lone");
     receive(scene);
     expect_ack(scene, 1, false, 1);
     send(scene, "", "a");
-    QS_CHECK_OK(qs_channel_get(scene->consumer, text("a"), QS_NO_ACK, &message, QS_ERROR));
-    qs_message_release(&message);
+    QS_CHECK_OK(qs_test_get(scene->consumer, "a", QS_NO_ACK));
     expect_ack(scene, 2, false, 1);
 }
 
@@ -336,7 +331,6 @@ SCENE_TEST(test_each_copy_has_to_be_acknowledged_outside_of_transactions)
 {
     qs_channel *other;
     qs_message message;
-    bool repeated;
 
     bind_with_a(scene, "lone");
     QS_CHECK_OK(qs_channel_open(&other, scene->engine.store, QS_ERROR));
@@ -346,7 +340,7 @@ SCENE_TEST(test_each_copy_has_to_be_acknowledged_outside_of_transactions)
     qs_message_release(&message);
     settle(scene, receive(scene));
     QS_CHECK_OK(qs_channel_ack(other, message.delivery_tag, 0, QS_ERROR));
-    QS_CHECK_OK(qs_channel_tx_commit(other, NONE, QS_NO_WAIT, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(other, NONE, QS_NO_WAIT));
     expect_a_late_ack(scene);
     qs_channel_close(other);
 }

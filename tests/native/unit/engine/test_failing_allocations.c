@@ -149,7 +149,6 @@ static qs_status do_deal(struct engine *engine)
 
 static qs_status do_transaction(struct engine *engine)
 {
-    bool repeated;
     qs_status status = qs_channel_tx_select(engine->channel, QS_ERROR);
 
     if (status == QS_OK) {
@@ -158,9 +157,7 @@ static qs_status do_transaction(struct engine *engine)
     if (status == QS_OK) {
         status = qs_test_publish(engine->channel, "", "r", PERSISTENT, text(large_body), 0);
     }
-    return status == QS_OK
-               ? qs_channel_tx_commit(engine->channel, text("key"), 0, &repeated, QS_ERROR)
-               : status;
+    return status == QS_OK ? qs_test_commit(engine->channel, text("key"), 0) : status;
 }
 
 static qs_status do_settle(struct engine *engine)

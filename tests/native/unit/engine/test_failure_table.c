@@ -119,9 +119,7 @@ static void page_and_publish(struct engine *engine)
 
 static void commit_key(struct engine *engine, const char *key)
 {
-    bool repeated;
-
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, text(key), 0, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(engine->channel, text(key), 0));
 }
 
 static qs_status spill(struct engine *engine)

@@ -66,7 +66,6 @@ ENGINE_TEST(test_what_needs_no_disk_is_complete_at_once)
 ENGINE_TEST(test_errors_are_those_of_calls_that_wait)
 {
     uint64_t count;
-    bool repeated;
 
     CHECK_CHANNEL_ERROR(
         engine, QS_NOT_FOUND,
@@ -74,28 +73,23 @@ ENGINE_TEST(test_errors_are_those_of_calls_that_wait)
     declare(engine, "q", QS_DURABLE);
     CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
                         qs_test_declare_as(engine->channel, "q", QS_NO_WAIT, NONE));
-    CHECK_CHANNEL_ERROR(
-        engine, QS_PRECONDITION_FAILED,
-        qs_channel_tx_commit(engine->channel, NONE, QS_NO_WAIT, &repeated, QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
+                        qs_test_commit(engine->channel, NONE, QS_NO_WAIT));
 }
 
 /* A file may have to be read: it is not done, and nothing of it is lost. */
 ENGINE_TEST(test_a_commit_with_a_key_or_rejects_has_to_wait)
 {
-    bool repeated;
-
     declare(engine, "q", QS_DURABLE);
     publish(engine, "q", "1");
     get(engine, "q", "1");
     QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
     publish(engine, "q", "2");
-    QS_CHECK_STATUS(QS_EWOULDBLOCK, qs_channel_tx_commit(engine->channel, text("key"), QS_NO_WAIT,
-                                                         &repeated, QS_ERROR));
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, text("key"), 0, &repeated, QS_ERROR));
+    QS_CHECK_STATUS(QS_EWOULDBLOCK, qs_test_commit(engine->channel, text("key"), QS_NO_WAIT));
+    QS_CHECK_OK(qs_test_commit(engine->channel, text("key"), 0));
     QS_CHECK_OK(qs_channel_nack(engine->channel, 1, 0, 0, QS_ERROR));
-    QS_CHECK_STATUS(QS_EWOULDBLOCK,
-                    qs_channel_tx_commit(engine->channel, NONE, QS_NO_WAIT, &repeated, QS_ERROR));
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));
+    QS_CHECK_STATUS(QS_EWOULDBLOCK, qs_test_commit(engine->channel, NONE, QS_NO_WAIT));
+    QS_CHECK_OK(qs_test_commit(engine->channel, NONE, 0));
     check_counts(engine, "q", 1, 0);
 }
 
@@ -164,7 +158,6 @@ static void change_everything(struct engine *engine)
 {
     qs_channel *channel = engine->channel;
     uint64_t count;
-    bool repeated;
 
     QS_CHECK(declare_later(engine, "new") != 0);
     QS_CHECK_OK(qs_test_declare_exchange(channel, "x", "direct", QS_DURABLE | QS_NO_WAIT));
@@ -175,7 +168,7 @@ static void change_everything(struct engine *engine)
     QS_CHECK(count == 1);
     QS_CHECK_OK(qs_channel_tx_select(channel, QS_ERROR));
     publish_to(engine, "x", "k", PERSISTENT, text("committed"));
-    QS_CHECK_OK(qs_channel_tx_commit(channel, NONE, QS_NO_WAIT, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(channel, NONE, QS_NO_WAIT));
     QS_CHECK(qs_channel_completion_lsn(channel) != 0);
 }
 
@@ -184,7 +177,6 @@ static void check_after_cut(const struct engine *engine, bool is_changed)
 {
     qs_env *disk = qsi_env_sim_cut(engine->env, QSI_CUT_DROP_ALL, 1);
     struct engine after = {.env = disk, .path = "store", .options = engine->options};
-    qs_message message;
 
     engine_open(&after);
     QS_CHECK(has_queue(&after, "new") == is_changed);
@@ -192,8 +184,7 @@ static void check_after_cut(const struct engine *engine, bool is_changed)
     check_counts(&after, "purged", is_changed ? 0 : 1, 0);
     if (is_changed) {
         get(&after, "new", "committed");
-        QS_CHECK_STATUS(QS_EEMPTY,
-                        qs_channel_get(after.channel, text("new"), 0, &message, QS_ERROR));
+        QS_CHECK_STATUS(QS_EEMPTY, qs_test_get(after.channel, "new", 0));
         declare_exchange(&after, "old", "fanout", 0); /* the durable one is gone */
     }
     engine_close(&after);

@@ -9,8 +9,6 @@
  * the commit wrote more records than it had counted. */
 ENGINE_TEST(test_commit_of_acks_that_overlap_ended_the_process)
 {
-    bool repeated;
-
     declare(engine, "q", QS_DURABLE);
     for (int i = 0; i < 9; i++) {
         publish(engine, "q", "m");
@@ -20,7 +18,7 @@ ENGINE_TEST(test_commit_of_acks_that_overlap_ended_the_process)
     ack(engine, 2, 0);
     ack(engine, 5, 0);
     ack(engine, 8, QS_MULTIPLE);
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, text("key"), 0, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(engine->channel, text("key"), 0));
     check_counts(engine, "q", 0, 1);
     engine_reopen(engine);
     QS_CHECK(is_known(engine->store, text("key")));
@@ -124,9 +122,7 @@ static qs_channel *keep_every(struct engine *engine, uint64_t gap, uint64_t coun
 
     QS_CHECK_OK(qs_channel_open(&keeper, engine->store, QS_ERROR));
     for (uint64_t i = 0; i < count; i++) {
-        qs_message message;
-        QS_CHECK_OK(qs_channel_get(keeper, text("q"), 0, &message, QS_ERROR));
-        qs_message_release(&message);
+        QS_CHECK_OK(qs_test_get(keeper, "q", 0));
     }
     for (uint64_t tag = 1; tag <= count; tag++) {
         if (tag % gap != 0) {
@@ -170,17 +166,16 @@ QS_TEST(test_messages_got_without_ack_came_back_after_a_close)
 static void publish_a_large_transaction(struct engine *engine)
 {
     char *body = make_body(4000, 1);
-    bool repeated;
 
     declare(engine, "q", QS_DURABLE);
     QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
     for (int i = 0; i < 100; i++) {
         publish(engine, "q", body);
     }
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(engine->channel, NONE, 0));
     for (int i = 0; i < 20; i++) {
         publish(engine, "q", "later");
-        QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));
+        QS_CHECK_OK(qs_test_commit(engine->channel, NONE, 0));
     }
     free(body);
 }
@@ -249,7 +244,7 @@ static bool reopens_twice_after_failing_sync(uint64_t n)
 {
     char *body = make_body(4000, 1);
     struct engine engine, dead;
-    bool repeated, failed;
+    bool failed;
 
     engine_init(&engine, IN_MEMORY);
     engine.options.journal_file_bytes = 64u << 10;
@@ -261,7 +256,7 @@ static bool reopens_twice_after_failing_sync(uint64_t n)
         publish(&engine, "q", body);
     }
     qsi_env_fault_arm(engine.env, QSI_FAULT_SYNC, QSI_FAULT_EIO, n, false);
-    failed = qs_channel_tx_commit(engine.channel, NONE, 0, &repeated, QS_ERROR) != QS_OK;
+    failed = qs_test_commit(engine.channel, NONE, 0) != QS_OK;
     qsi_env_fault_arm(engine.env, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
     qs_channel_close(engine.channel);
     (void)qs_store_close(engine.store, QS_ERROR);
@@ -288,7 +283,6 @@ QS_TEST(test_a_store_opened_twice_after_a_failed_commit_was_refused)
 QS_TEST(test_the_key_of_a_transaction_that_failed_was_known)
 {
     struct engine engine;
-    bool repeated;
 
     engine_init(&engine, IN_MEMORY);
     engine_put_fault(&engine);
@@ -296,11 +290,10 @@ QS_TEST(test_the_key_of_a_transaction_that_failed_was_known)
     declare(&engine, "q", QS_DURABLE);
     QS_CHECK_OK(qs_channel_tx_select(engine.channel, QS_ERROR));
     publish(&engine, "q", "m");
-    QS_CHECK_OK(qs_channel_tx_commit(engine.channel, text("durable"), 0, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(engine.channel, text("durable"), 0));
     publish(&engine, "q", "m");
     qsi_env_fault_arm(engine.env, QSI_FAULT_SYNC, QSI_FAULT_EIO, 1, false);
-    QS_CHECK_STATUS(QS_ESTORE_FAILED,
-                    qs_channel_tx_commit(engine.channel, text("failed"), 0, &repeated, QS_ERROR));
+    QS_CHECK_STATUS(QS_ESTORE_FAILED, qs_test_commit(engine.channel, text("failed"), 0));
     QS_CHECK(is_known(engine.store, text("durable")));
     QS_CHECK(!is_known(engine.store, text("failed")));
     qs_channel_close(engine.channel);
@@ -323,13 +316,11 @@ static bool wants_fill(struct engine *engine)
 /* More than any file has room for: a file is made for it, in a hurry.  Returns how many it has. */
 static uint64_t publish_a_burst(struct engine *engine, const char *body)
 {
-    bool repeated;
-
     QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
     for (uint64_t i = 0; i < BURST; i++) {
         publish(engine, "q", body);
     }
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(engine->channel, NONE, 0));
     engine_new_channel(engine);
     return BURST;
 }

@@ -370,7 +370,6 @@ QS_BOOL_TEST(test_a_damaged_state_is_told_to_whoever_comes_for_it, has_limit)
 {
     struct qs_test_fields fields = {.used = 0};
     struct engine engine;
-    qs_message message;
 
     engine_init(&engine, IN_MEMORY);
     engine.options.segment_entries = 64;
@@ -387,10 +386,9 @@ QS_BOOL_TEST(test_a_damaged_state_is_told_to_whoever_comes_for_it, has_limit)
     engine_open(&engine);
     check_counts(&engine, "q", 300, 0);
     for (uint32_t i = 0; i < 128; i++) {
-        QS_CHECK_OK(qs_channel_get(engine.channel, text("q"), 0, &message, QS_ERROR));
-        qs_message_release(&message);
+        QS_CHECK_OK(qs_test_get(engine.channel, "q", 0));
     }
-    QS_CHECK_STATUS(QS_ECORRUPT, qs_channel_get(engine.channel, text("q"), 0, &message, QS_ERROR));
+    QS_CHECK_STATUS(QS_ECORRUPT, qs_test_get(engine.channel, "q", 0));
     check_counts(&engine, "q", 300 - 192, 192);
     engine_stop(&engine);
 }

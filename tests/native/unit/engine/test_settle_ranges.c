@@ -25,7 +25,7 @@ ENGINE_TEST(test_a_range_is_settled_beside_a_transaction)
         QS_CHECK(message.redelivered);
         qs_message_release(&message);
     }
-    QS_CHECK_STATUS(QS_EEMPTY, qs_channel_get(channel, text("q"), 0, &message, QS_ERROR));
+    QS_CHECK_STATUS(QS_EEMPTY, qs_test_get(channel, "q", 0));
     QS_CHECK_OK(qs_channel_recover(channel, QS_REQUEUE, QS_ERROR));
     for (int i = 0; i < 4; i++) {
         QS_CHECK_OK(qs_channel_get(channel, text("q"), 0, &message, QS_ERROR));
@@ -39,7 +39,6 @@ ENGINE_TEST(test_ranges_of_a_transaction_leave_out_what_lies_between)
 {
     qs_channel *channel = engine->channel;
     qs_message message;
-    bool repeated;
 
     declare(engine, "q", QS_DURABLE);
     for (int i = 0; i < 5; i++) {
@@ -47,17 +46,16 @@ ENGINE_TEST(test_ranges_of_a_transaction_leave_out_what_lies_between)
     }
     QS_CHECK_OK(qs_channel_tx_select(channel, QS_ERROR));
     for (int i = 0; i < 4; i++) {
-        QS_CHECK_OK(qs_channel_get(channel, text("q"), 0, &message, QS_ERROR));
-        qs_message_release(&message);
+        QS_CHECK_OK(qs_test_get(channel, "q", 0));
     }
     QS_CHECK_OK(qs_channel_settle_range(channel, 1, 1, QS_IN_TX | QS_REJECT, 0, QS_ERROR));
     QS_CHECK_OK(qs_channel_settle_range(channel, 3, 9, QS_IN_TX, 0, QS_ERROR));
     QS_CHECK_OK(qs_channel_get(channel, text("q"), 0, &message, QS_ERROR)); /* 5 came later */
     qs_message_release(&message);
-    QS_CHECK_OK(qs_channel_tx_commit(channel, text(""), 0, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(channel, text(""), 0));
     check_counts(engine, "q", 0, 2);
     ack(engine, 2, 0);
-    QS_CHECK_OK(qs_channel_tx_commit(channel, text(""), 0, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(channel, text(""), 0));
     check_counts(engine, "q", 0, 1);
     QS_CHECK_OK(qs_channel_settle_range(channel, 5, 5, QS_IN_TX | QS_REQUEUE, 0, QS_ERROR));
     QS_CHECK_OK(qs_channel_tx_rollback(channel, QS_ERROR));

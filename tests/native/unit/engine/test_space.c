@@ -84,7 +84,6 @@ static void take_all(struct engine *engine, uint32_t end, bool large, enum drain
         uint64_t tag =
             get_flags(engine, "q", body, how == BY_GETS_WITHOUT_ACK ? QS_NO_ACK : 0).delivery_tag;
         qs_status status = QS_OK;
-        bool repeated;
 
         if (how == BY_REJECTS) {
             status = qs_channel_nack(engine->channel, tag, 0, 0, QS_ERROR);
@@ -94,7 +93,7 @@ static void take_all(struct engine *engine, uint32_t end, bool large, enum drain
                                     QS_ERROR);
         }
         if (status == QS_OK && how == BY_TRANSACTIONS && (i % 8 == 0 || i + 1 == end)) {
-            status = qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR);
+            status = qs_test_commit(engine->channel, NONE, 0);
         }
         if (status != QS_OK) {
             fprintf(stderr, "message %u of %u, by %s: %s\n", i, end, drain_names[how],

@@ -94,7 +94,6 @@ ENGINE_TEST(test_a_transaction_refuses_nacks_of_a_stream)
 ENGINE_TEST(test_a_nack_behind_an_ack_of_a_stream_is_right_in_a_transaction)
 {
     qs_event event;
-    bool is_repeated;
 
     declare_stream(engine, "s");
     fill(engine, "s", 0, 1);
@@ -103,13 +102,13 @@ ENGINE_TEST(test_a_nack_behind_an_ack_of_a_stream_is_right_in_a_transaction)
     consume_from(engine, "s", "c", 0, 10);
     expect(engine->channel, "c", 0);
     fill(engine, "q", 1, 2);
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &is_repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(engine->channel, NONE, 0));
     QS_CHECK_OK(try_consume(engine->channel, "q", "d", 0, &(struct qs_test_fields){.used = 0}));
     QS_CHECK_OK(next(engine->channel, &event));
     qs_message_release(&event.message);
     ack(engine, 1, 0);
     QS_CHECK_OK(qs_channel_nack(engine->channel, 2, QS_MULTIPLE | QS_REQUEUE, 0, QS_ERROR));
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &is_repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(engine->channel, NONE, 0));
     check_counts(engine, "q", 1, 0);
 }
 
@@ -120,7 +119,6 @@ ENGINE_TEST(test_a_transaction_notes_how_far_a_consumer_is_when_it_commits)
     fill(engine, "s", 0, 10);
     for (int commits = 0; commits < 2; commits++) {
         qs_message message;
-        bool is_repeated;
         engine_new_channel(engine);
         QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
         track(engine, 4);
@@ -136,7 +134,7 @@ ENGINE_TEST(test_a_transaction_notes_how_far_a_consumer_is_when_it_commits)
             QS_CHECK(noted(engine, "s", "billing") == UINT64_MAX);
             continue;
         }
-        QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &is_repeated, QS_ERROR));
+        QS_CHECK_OK(qs_test_commit(engine->channel, NONE, 0));
         QS_CHECK(noted(engine, "s", "billing") == 4);
         expect(engine->channel, "billing", 4);
         engine_reopen(engine);

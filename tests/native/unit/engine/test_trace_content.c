@@ -143,14 +143,13 @@ TRACE_TEST(test_a_message_of_a_transaction_is_told_when_it_is_published)
 {
     qs_trace_event event;
     qs_trace *trace;
-    bool is_repeat;
 
     trace = open_trace(engine);
     QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
     publish(engine, "a", "1");
     event = next(trace, QS_TRACE_ROUTE);
     QS_CHECK(holds(event.content->body, "1") && holds(event.queues, "\1a"));
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &is_repeat, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(engine->channel, NONE, 0));
     check_nothing(trace);
     qs_trace_close(trace);
 }

@@ -99,10 +99,7 @@ ENGINE_TEST(test_acks_are_checked_when_they_come)
 
 ENGINE_TEST(test_modes_exclude_each_other)
 {
-    bool repeated;
-
-    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
-                        qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));
+    CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED, qs_test_commit(engine->channel, NONE, 0));
     CHECK_CHANNEL_ERROR(engine, QS_PRECONDITION_FAILED,
                         qs_channel_tx_rollback(engine->channel, QS_ERROR));
     select_tx(engine);
@@ -154,7 +151,6 @@ ENGINE_TEST(test_returns_arrive_at_the_commit)
 ENGINE_TEST(test_a_key_is_committed_once)
 {
     char *long_key = make_body(1025, 0);
-    bool repeated;
 
     declare(engine, "q", QS_DURABLE);
     select_tx(engine);
@@ -173,8 +169,7 @@ ENGINE_TEST(test_a_key_is_committed_once)
     QS_CHECK(!is_known(engine->store, NONE));
     publish(engine, "q", "1 again");
     QS_CHECK(commit_key(engine, "batch 7"));
-    QS_CHECK_STATUS(QS_EINVAL,
-                    qs_channel_tx_commit(engine->channel, text(long_key), 0, &repeated, QS_ERROR));
+    QS_CHECK_STATUS(QS_EINVAL, qs_test_commit(engine->channel, text(long_key), 0));
     QS_CHECK(!commit_key(engine, "batch 8")); /* nothing but a key */
     check_counts(engine, "q", 1, 0);
     free(long_key);
@@ -318,14 +313,12 @@ ENGINE_TEST(test_a_commit_that_must_not_wait_reads_no_message_that_comes_back)
 {
     char *large = make_body(100000, 1);
     qs_event event;
-    bool repeated;
 
     declare(engine, "gone", QS_DURABLE);
     select_tx(engine);
     publish_mandatory(engine, "", "gone", large);
     QS_CHECK_OK(qs_test_delete(engine->channel, "gone", 0));
-    QS_CHECK_STATUS(QS_EWOULDBLOCK,
-                    qs_channel_tx_commit(engine->channel, NONE, QS_NO_WAIT, &repeated, QS_ERROR));
+    QS_CHECK_STATUS(QS_EWOULDBLOCK, qs_test_commit(engine->channel, NONE, QS_NO_WAIT));
     commit(engine);
     event = next_return(engine);
     qs_message_release(&event.message);

@@ -77,14 +77,13 @@ static void test_messages(struct engine *engine)
 static void test_bodies_in_the_message_store_take_none(struct engine *engine)
 {
     char *body = make_body(100000, 1);
-    bool repeated;
 
     begin(engine);
     for (int i = 0; i < 20; i++) {
         publish(engine, "q", body);
     }
     QS_CHECK(qs_channel_tx_bytes(engine->channel) < 20 * UINT64_C(1000));
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(engine->channel, NONE, 0));
     QS_CHECK(qs_channel_tx_bytes(engine->channel) == 0);
     QS_CHECK_OK(qs_channel_queue_purge(engine->channel, text("q"), 0, &(uint64_t){0}, QS_ERROR));
     free(body);
@@ -117,9 +116,8 @@ static void test_settlements(struct engine *engine)
     begin(engine);
     for (int i = 0; i < 100; i++) {
         qs_message message;
-        bool repeated;
         publish(engine, "q", "x");
-        QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));
+        QS_CHECK_OK(qs_test_commit(engine->channel, NONE, 0));
         message = get(engine, "q", "x");
         first = first == 0 ? message.delivery_tag : first;
     }

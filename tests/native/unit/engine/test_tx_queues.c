@@ -28,7 +28,6 @@ static bool is_transient(uint32_t turn, uint32_t queue)
 static void publish_turns(struct engine *engine, uint32_t commit)
 {
     char name[NAME_BYTES], body[NAME_BYTES];
-    bool repeated;
 
     for (uint32_t turn = 0; turn < TURNS; turn++) {
         for (uint32_t i = 0; i < QUEUES; i++) {
@@ -38,7 +37,7 @@ static void publish_turns(struct engine *engine, uint32_t commit)
                        text(body_of(body, commit, turn, queue)));
         }
     }
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, text(""), 0, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(engine->channel, text(""), 0));
 }
 
 static void check_all(struct engine *engine, uint32_t first_queue, bool has_transients)
@@ -81,7 +80,6 @@ ENGINE_TEST(test_each_of_many_queues_gets_its_own_in_order)
 ENGINE_TEST(test_the_others_get_theirs_when_the_first_queues_are_gone)
 {
     char name[NAME_BYTES], body[NAME_BYTES];
-    bool repeated;
     uint64_t count;
 
     declare_queues(engine);
@@ -98,7 +96,7 @@ ENGINE_TEST(test_the_others_get_theirs_when_the_first_queues_are_gone)
                                             &count, QS_ERROR));
         QS_CHECK(count == TURNS);
     }
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, text(""), 0, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(engine->channel, text(""), 0));
     check_all(engine, QUEUES / 2, true);
     engine_reopen(engine);
     check_all(engine, QUEUES / 2, false);

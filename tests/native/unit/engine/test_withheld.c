@@ -111,8 +111,6 @@ enum settling { ACK_ALL, ACK_UP_TO, NACK_ALL, RANGE, TX, SETTLINGS };
 
 static void settle_all(struct engine *engine, enum settling how)
 {
-    bool repeated;
-
     switch (how) {
     case ACK_ALL:
         ack(engine, 0, QS_MULTIPLE);
@@ -129,7 +127,7 @@ static void settle_all(struct engine *engine, enum settling how)
     case TX:
         QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
         ack(engine, 0, QS_MULTIPLE);
-        QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));
+        QS_CHECK_OK(qs_test_commit(engine->channel, NONE, 0));
         break;
     case SETTLINGS:
         break;
@@ -145,8 +143,6 @@ ENGINE_TEST(test_multiple_ack_settled_a_message_that_raised)
 
     for (size_t way = 0; way < sizeof ways / sizeof ways[0]; way++) {
         for (int how = 0; how < SETTLINGS; how++) {
-            qs_message message;
-
             snprintf(queue, sizeof queue, "q%zu.%d", way, how);
             fill_with_a_damaged_one(engine, queue);
             QS_CHECK(ways[way](engine, queue) == MESSAGES - 1);
@@ -154,8 +150,7 @@ ENGINE_TEST(test_multiple_ack_settled_a_message_that_raised)
             check_counts(engine, queue, 0, 1);
             engine_new_channel(engine);
             check_counts(engine, queue, 1, 0);
-            QS_CHECK_STATUS(QS_ECORRUPT,
-                            qs_channel_get(engine->channel, text(queue), 0, &message, QS_ERROR));
+            QS_CHECK_STATUS(QS_ECORRUPT, qs_test_get(engine->channel, queue, 0));
             engine_reopen(engine);
             check_counts(engine, queue, 1, 0);
             engine_stop(engine); /* damage finds the body in the first file */
@@ -167,13 +162,11 @@ ENGINE_TEST(test_multiple_ack_settled_a_message_that_raised)
 /* RabbitMQ recovers all that a channel has unacked. */
 ENGINE_TEST(test_recover_brings_back_what_was_withheld)
 {
-    qs_message message;
-
     fill_with_a_damaged_one(engine, "q");
     QS_CHECK(get_all(engine, "q") == MESSAGES - 1);
     QS_CHECK_OK(qs_channel_recover(engine->channel, QS_REQUEUE | QS_WITHHELD, QS_ERROR));
     check_counts(engine, "q", 1, MESSAGES - 1);
-    QS_CHECK_STATUS(QS_ECORRUPT, qs_channel_get(engine->channel, text("q"), 0, &message, QS_ERROR));
+    QS_CHECK_STATUS(QS_ECORRUPT, qs_test_get(engine->channel, "q", 0));
     QS_CHECK_OK(qs_channel_recover(engine->channel, QS_REQUEUE, QS_ERROR));
     check_counts(engine, "q", MESSAGES, 0);
 }

@@ -20,9 +20,7 @@ static void fill(struct engine *engine)
                        i % 5 == 0 ? (qs_slice){large, sizeof large} : text("small"));
         }
         for (int i = 0; i < 10; i++) {
-            qs_message message;
-            QS_CHECK_OK(qs_channel_get(engine->channel, text("a"), QS_NO_ACK, &message, QS_ERROR));
-            qs_message_release(&message);
+            QS_CHECK_OK(qs_test_get(engine->channel, "a", QS_NO_ACK));
         }
         QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
         if (round == 0) {

@@ -162,7 +162,6 @@ ENGINE_TEST(test_batches_and_transactions_go_to_streams)
     char *owned[ROWS];
     struct table table;
     qs_receipt receipt;
-    bool repeated;
 
     declare_stream(engine, "s");
     for (uint32_t i = 0; i < ROWS; i++) {
@@ -176,7 +175,7 @@ ENGINE_TEST(test_batches_and_transactions_go_to_streams)
     QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
     fill(engine, "s", ROWS, ROWS + 20, 40, PERSISTENT);
     check_ends(engine, "s", 0, ROWS);
-    QS_CHECK_OK(qs_channel_tx_commit(engine->channel, NONE, 0, &repeated, QS_ERROR));
+    QS_CHECK_OK(qs_test_commit(engine->channel, NONE, 0));
     check_holds(engine, "s", 0, ROWS + 20, 40);
     fill(engine, "s", ROWS, ROWS + 20, 40, PERSISTENT);
     QS_CHECK_OK(qs_channel_tx_rollback(engine->channel, QS_ERROR));
