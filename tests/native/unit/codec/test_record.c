@@ -268,7 +268,7 @@ QS_TEST(test_a_body_is_embedded_or_stored_or_damaged)
 
 /* ---- settle and topology ---- */
 
-static void test_settle_round_trips_and_is_checked(uint8_t kind)
+static void check_settle(uint8_t kind)
 {
     struct qsi_settle settle = {UINT64_C(1) << 60, UINT64_MAX - 10, 10, kind,
                                 qsi_settle_has_due(kind) ? UINT64_MAX - 5 : 0};
@@ -291,7 +291,14 @@ static void test_settle_round_trips_and_is_checked(uint8_t kind)
     }
 }
 
-static void test_settles_of_another_kind_are_refused(void)
+QS_TEST(test_settle_round_trips_and_is_checked)
+{
+    for (uint8_t kind = QSI_SETTLE_ACK; kind <= QSI_SETTLE_DUE; kind++) {
+        check_settle(kind);
+    }
+}
+
+QS_TEST(test_settles_of_another_kind_are_refused)
 {
     struct qsi_settle settle = {1, 1, 1, QSI_SETTLE_ACK, 0}, got;
     uint8_t record[QSI_SETTLE_BYTES_MAX];
@@ -304,7 +311,7 @@ static void test_settles_of_another_kind_are_refused(void)
     }
 }
 
-static void test_topology_round_trips_and_is_checked(void)
+QS_TEST(test_topology_round_trips_and_is_checked)
 {
     for (uint32_t length = 0; length < 40; length++) {
         struct qsi_topology topology = {.type = QSI_RECORD_BIND, .flags = 10, .number = 1ull << 50};
@@ -338,15 +345,4 @@ static void test_topology_round_trips_and_is_checked(void)
         }
         free(record);
     }
-}
-
-int main(void)
-{
-    qs_test_run_all();
-    for (uint8_t kind = QSI_SETTLE_ACK; kind <= QSI_SETTLE_DUE; kind++) {
-        test_settle_round_trips_and_is_checked(kind);
-    }
-    test_settles_of_another_kind_are_refused();
-    test_topology_round_trips_and_is_checked();
-    return 0;
 }

@@ -55,7 +55,7 @@ static void make_store(struct engine *engine, enum place place, bool has_checkpo
     }
 }
 
-static void test_a_flush_into_a_damaged_segment_failed_the_store(enum place place)
+PLACE_TEST(test_a_flush_into_a_damaged_segment_failed_the_store)
 {
     for (int kind = 0; kind < KINDS; kind++) {
         struct engine engine;
@@ -107,7 +107,7 @@ static void test_a_flush_into_a_damaged_segment_failed_the_store(enum place plac
 
 /* The file is damaged, and then the one that came after it: each has the messages that were
  * written to it. */
-static void test_a_segment_that_was_damaged_twice(enum place place)
+PLACE_TEST(test_a_segment_that_was_damaged_twice)
 {
     struct engine engine;
 
@@ -136,7 +136,7 @@ static void test_a_segment_that_was_damaged_twice(enum place place)
     engine_stop(&engine);
 }
 
-static void test_a_checkpoint_failed_the_store_over_acks_in_a_damaged_segment(enum place place)
+PLACE_TEST(test_a_checkpoint_failed_the_store_over_acks_in_a_damaged_segment)
 {
     for (int kind = 0; kind < KINDS; kind++) {
         struct engine engine;
@@ -162,8 +162,7 @@ static void test_a_checkpoint_failed_the_store_over_acks_in_a_damaged_segment(en
 
 /* What only the journal has stays there: no checkpoint counts before it is settled, and
  * publishers are refused when the journal has grown to its bound. */
-static void
-test_a_checkpoint_gave_the_journal_back_that_had_the_messages_of_a_missing_file(enum place place)
+PLACE_TEST(test_a_checkpoint_gave_the_journal_back_that_had_the_messages_of_a_missing_file)
 {
     static const uint8_t publish_much[4000];
 
@@ -222,7 +221,7 @@ static void watched_free(void *context, void *memory)
     free(memory);
 }
 
-static void test_a_batch_made_room_for_a_body_that_its_file_cannot_hold(enum place place)
+PLACE_TEST(test_a_batch_made_room_for_a_body_that_its_file_cannot_hold)
 {
     struct received received;
     struct engine engine;
@@ -249,13 +248,6 @@ int main(void)
     static const qs_allocator allocator = {watched_realloc, watched_free, NULL};
 
     qs_allocator_set(&allocator);
-    for (int place = IN_MEMORY; place <= ON_DISK; place++) {
-        test_a_flush_into_a_damaged_segment_failed_the_store((enum place)place);
-        test_a_segment_that_was_damaged_twice((enum place)place);
-        test_a_checkpoint_failed_the_store_over_acks_in_a_damaged_segment((enum place)place);
-        test_a_checkpoint_gave_the_journal_back_that_had_the_messages_of_a_missing_file(
-            (enum place)place);
-        test_a_batch_made_room_for_a_body_that_its_file_cannot_hold((enum place)place);
-    }
+    qs_test_run_all();
     return 0;
 }

@@ -26,6 +26,26 @@ static void tear_down(void)
     env->dir_close(env, root);
 }
 
+static void run_on_tests_memory(void (*test)(void))
+{
+    set_up(qsi_env_mem_create(qs_test_seed_given));
+    test();
+    tear_down();
+    qsi_env_mem_destroy(env);
+}
+#define TESTS_MEMORY_TEST(name) QS_TEST_BY(run_on_tests_memory, name, (void))
+
+/* In the memory of tests, and in that of stores. */
+static void run(void (*test)(void))
+{
+    run_on_tests_memory(test);
+    set_up(qs_env_memory_create());
+    test();
+    tear_down();
+    qs_env_memory_destroy(env);
+}
+#define MEMORY_TEST(name) QS_TEST_BY(run, name, (void))
+
 static qs_file *create_file(const char *name, const char *text)
 {
     qs_part part = {text, strlen(text)};
@@ -47,7 +67,7 @@ static void check_text(qs_env *any, qs_file *file, const char *text)
     QS_CHECK(count == strlen(text) && memcmp(data, text, count) == 0);
 }
 
-static void test_files_behave_as_on_disk(void)
+MEMORY_TEST(test_files_behave_as_on_disk)
 {
     qs_file *file = create_file("a", "hello");
     qs_file *reader;
@@ -75,7 +95,7 @@ static void test_files_behave_as_on_disk(void)
     env->close(env, NULL);
 }
 
-static void test_names_behave_as_on_disk(void)
+MEMORY_TEST(test_names_behave_as_on_disk)
 {
     qs_file *old = create_file("old", "old");
     qs_file *file;
@@ -101,7 +121,7 @@ static void test_names_behave_as_on_disk(void)
     QS_CHECK_STATUS(QS_EINVAL, env->dir_open(env, root, "..", true, &dir, &created, QS_ERROR));
 }
 
-static void test_directories_behave_as_on_disk(void)
+MEMORY_TEST(test_directories_behave_as_on_disk)
 {
     qs_file *file = create_file("file", "");
     qs_dir *dir;
@@ -138,7 +158,7 @@ static bool remove_name(void *context, const char *name)
     return true;
 }
 
-static void test_visitor_may_remove_what_it_visits(void)
+MEMORY_TEST(test_visitor_may_remove_what_it_visits)
 {
     char name[8] = "f0";
     int count = 0;
@@ -152,7 +172,7 @@ static void test_visitor_may_remove_what_it_visits(void)
     QS_CHECK(count == 10);
 }
 
-static void test_lock_is_held_until_close(void)
+MEMORY_TEST(test_lock_is_held_until_close)
 {
     qs_file *lock;
     qs_file *second;
@@ -166,7 +186,7 @@ static void test_lock_is_held_until_close(void)
     env->close(env, lock);
 }
 
-static void test_readers_share_the_lock_and_an_owner_does_not(void)
+MEMORY_TEST(test_readers_share_the_lock_and_an_owner_does_not)
 {
     qs_file *first;
     qs_file *second;
@@ -186,7 +206,7 @@ static void test_readers_share_the_lock_and_an_owner_does_not(void)
     env->close(env, owner);
 }
 
-static void test_a_file_without_a_name_is_told(void)
+MEMORY_TEST(test_a_file_without_a_name_is_told)
 {
     qs_file *file = create_file("a", "x");
 
@@ -198,7 +218,7 @@ static void test_a_file_without_a_name_is_told(void)
     env->close(env, file);
 }
 
-static void test_clock_moves_when_told_and_never_stands_still(void)
+TESTS_MEMORY_TEST(test_clock_moves_when_told_and_never_stands_still)
 {
     uint64_t start = env->monotonic_ns(env);
     uint64_t wall_us = env->wall_us(env);
@@ -210,7 +230,7 @@ static void test_clock_moves_when_told_and_never_stands_still(void)
     QS_CHECK(env->wall_us(env) == wall_us + 5002);
 }
 
-static void test_random_repeats_with_the_seed_only(void)
+TESTS_MEMORY_TEST(test_random_repeats_with_the_seed_only)
 {
     uint8_t numbers[3][16];
     const uint64_t seeds[] = {7, 7, 8};
@@ -227,7 +247,7 @@ static void test_random_repeats_with_the_seed_only(void)
     qsi_env_mem_destroy(NULL);
 }
 
-static void test_clone_is_independent(void)
+TESTS_MEMORY_TEST(test_clone_is_independent)
 {
     qs_file *file = create_file("a", "one");
     qs_env *clone;
@@ -263,7 +283,7 @@ static void *use_own_file(void *argument)
     return NULL;
 }
 
-static void test_threads_do_not_disturb_each_other(void)
+MEMORY_TEST(test_threads_do_not_disturb_each_other)
 {
     static char names[THREAD_COUNT][3] = {"t0", "t1", "t2", "t3"};
     pthread_t threads[THREAD_COUNT];
@@ -338,14 +358,14 @@ static void sweep_allocations(qs_env *(*create)(uint64_t seed), void (*destroy)(
     qs_allocator_set(NULL);
 }
 
-static void test_every_failed_allocation_is_reported_and_leaks_nothing(void)
+QS_TEST(test_every_failed_allocation_is_reported_and_leaks_nothing)
 {
     sweep_allocations(create_without_seed, qs_env_memory_destroy);
     sweep_allocations(qsi_env_mem_try_create, qsi_env_mem_destroy);
     sweep_allocations(qsi_env_sim_try_create, qsi_env_sim_destroy);
 }
 
-static void test_memory_of_a_store_has_the_clock_of_the_machine(void)
+QS_TEST(test_memory_of_a_store_has_the_clock_of_the_machine)
 {
     qs_env *first = qs_env_memory_create();
     qs_env *posix = qs_env_posix();
@@ -372,41 +392,4 @@ static void test_memory_of_a_store_has_the_clock_of_the_machine(void)
     first->dir_close(first, dir);
     qs_env_memory_destroy(first);
     qs_env_memory_destroy(NULL);
-}
-
-static void run_on_tests_memory(void (*test)(void), uint64_t seed)
-{
-    set_up(qsi_env_mem_create(seed));
-    test();
-    tear_down();
-    qsi_env_mem_destroy(env);
-}
-
-static void run(void (*test)(void), uint64_t seed)
-{
-    run_on_tests_memory(test, seed);
-    set_up(qs_env_memory_create());
-    test();
-    tear_down();
-    qs_env_memory_destroy(env);
-}
-
-int main(int argc, char **argv)
-{
-    uint64_t seed = qs_test_seed(argc, argv);
-
-    run(test_files_behave_as_on_disk, seed);
-    run(test_names_behave_as_on_disk, seed);
-    run(test_directories_behave_as_on_disk, seed);
-    run(test_visitor_may_remove_what_it_visits, seed);
-    run(test_lock_is_held_until_close, seed);
-    run(test_readers_share_the_lock_and_an_owner_does_not, seed);
-    run(test_a_file_without_a_name_is_told, seed);
-    run(test_threads_do_not_disturb_each_other, seed);
-    run_on_tests_memory(test_clock_moves_when_told_and_never_stands_still, seed);
-    run_on_tests_memory(test_random_repeats_with_the_seed_only, seed);
-    run_on_tests_memory(test_clone_is_independent, seed);
-    test_memory_of_a_store_has_the_clock_of_the_machine();
-    test_every_failed_allocation_is_reported_and_leaks_nothing();
-    return 0;
 }
