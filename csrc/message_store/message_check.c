@@ -20,6 +20,24 @@ static void check_counts(const struct qsi_message_file *file) QSI_REQUIRES(qsi_m
     QS_DCHECK(counts->durable_bytes <= counts->live_bytes);
 }
 
+/* Recounts what is kept. */
+static void check_doomed(const struct qsi_message_store *messages)
+    QSI_REQUIRES(qsi_message_store_mutex)
+{
+    struct qsi_map_cursor cursor = qsi_map_begin(&messages->files);
+    uint64_t bytes = 0;
+
+    while (qsi_map_next(&messages->files, &cursor)) {
+        bytes += qsi_message_file_doomed_bytes(messages, cursor.value);
+    }
+    for (const struct qsi_list *node = messages->replaced.next; node != &messages->replaced;
+         node = node->next) {
+        bytes += qsi_message_file_doomed_bytes(
+            messages, QSI_LIST_OWNER(node, const struct qsi_message_file, in_replaced));
+    }
+    QS_DCHECK(messages->doomed_bytes == bytes);
+}
+
 static void check_file(const struct qsi_message_store *messages,
                        const struct qsi_message_file *file) QSI_REQUIRES(qsi_message_store_mutex)
 {
@@ -48,6 +66,7 @@ void qsi_message_store_check_counts(struct qsi_message_store *messages)
          file = file->next_dirty) {
         QS_DCHECK(file->is_dirty && file->refs > 0);
     }
+    check_doomed(messages);
     qsi_message_store_unlock(messages);
 }
 

@@ -376,6 +376,7 @@ qs_status qsi_message_store_retain_counted(struct qsi_message_store *messages, e
         } else if (!salvage && qsi_counts_any(&file->counts)) {
             QS_TRY(retain_file(messages, file, how, error));
         }
+        qsi_message_file_count_doomed(messages, file); /* its end is known now */
     }
     return QS_OK;
 }
@@ -432,34 +433,29 @@ qs_status qsi_message_store_trim_counted(struct qsi_message_store *messages, qs_
 
 /* -- space ------------------------------------------------------------------------------------ */
 
-static uint64_t size_of(const struct qsi_message_file *file) QSI_REQUIRES(qsi_message_store_mutex)
-{
-    return qsi_message_file_is_settled(file) ? file->end : file->bytes;
-}
-
 void qsi_message_store_space(struct qsi_message_store *messages, struct qsi_message_space *out)
 {
     struct qsi_map_cursor cursor;
 
     *out = (struct qsi_message_space){0};
     qsi_message_store_lock(messages);
+    out->doomed_bytes = messages->doomed_bytes;
     cursor = qsi_map_begin(&messages->files);
     while (qsi_map_next(&messages->files, &cursor)) {
         const struct qsi_message_file *file = cursor.value;
 
-        if (qsi_message_file_is_dead(messages, file)) {
-            out->doomed_bytes += size_of(file);
-            continue;
+        if (!qsi_message_file_is_dead(messages, file)) {
+            out->file_count++;
+            out->live_bytes += file->counts.live_bytes;
+            out->total_bytes += qsi_message_file_size(file);
         }
-        out->file_count++;
-        out->live_bytes += file->counts.live_bytes;
-        out->total_bytes += size_of(file);
-    }
-    for (const struct qsi_list *node = messages->replaced.next; node != &messages->replaced;
-         node = node->next) {
-        out->doomed_bytes += QSI_LIST_OWNER(node, const struct qsi_message_file, in_replaced)->end;
     }
     qsi_message_store_unlock(messages);
+}
+
+uint64_t qsi_message_store_doomed_bytes(const struct qsi_message_store *messages)
+{
+    return __atomic_load_n(&messages->doomed_bytes, __ATOMIC_RELAXED);
 }
 
 bool qsi_message_store_has_settled(struct qsi_message_store *messages, struct qsi_message_id id)

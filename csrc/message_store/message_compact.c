@@ -167,6 +167,8 @@ static void take_over(struct qsi_message_store *messages, struct qsi_compaction 
     QS_ASSERT(qsi_message_table_add(messages, to) == QS_OK);
     from->is_replaced = true;
     qsi_list_push_back(&messages->replaced, &from->in_replaced);
+    qsi_message_file_count_doomed(messages, from);
+    qsi_message_file_count_doomed(messages, to);
     job->to = NULL;
 }
 

@@ -205,9 +205,12 @@ void qsi_message_store_add_refs(struct qsi_message_store *messages, const struct
 
     qsi_message_store_lock(messages);
     file = qsi_message_table_find(messages, ref->file);
-    if (file != NULL &&
-        add_count(&file->counts, slot_of(ref), qsi_body_packed_bytes(ref), durable, transient)) {
-        file->is_encoded = false;
+    if (file != NULL) {
+        if (add_count(&file->counts, slot_of(ref), qsi_body_packed_bytes(ref), durable,
+                      transient)) {
+            file->is_encoded = false;
+        }
+        qsi_message_file_count_doomed(messages, file);
     }
     qsi_message_store_unlock(messages);
 }
@@ -219,9 +222,11 @@ void qsi_message_store_drop_ref(struct qsi_message_store *messages, const struct
 
     qsi_message_store_lock(messages);
     file = qsi_message_table_find(messages, ref->file);
-    if (file != NULL &&
-        drop_count(&file->counts, slot_of(ref), qsi_body_packed_bytes(ref), transient)) {
-        file->is_encoded = false;
+    if (file != NULL) {
+        if (drop_count(&file->counts, slot_of(ref), qsi_body_packed_bytes(ref), transient)) {
+            file->is_encoded = false;
+        }
+        qsi_message_file_count_doomed(messages, file);
     }
     qsi_message_store_unlock(messages);
 }

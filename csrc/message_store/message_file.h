@@ -39,6 +39,7 @@ struct qsi_message_file {
     struct qsi_message_header header; /* known while handle is open */
     qs_file *handle;                  /* NULL: not open */
     struct qsi_message_counts counts GUARDED;
+    uint64_t doomed_bytes GUARDED;  /* its part of messages->doomed_bytes */
     struct qsi_buf encoded GUARDED; /* its record for checkpoints, while is_encoded */
     uint64_t named_salt GUARDED;    /* salt that the checkpoint named, while is_named */
     uint32_t pack_marks GUARDED;    /* number of marked packs, and how many of these are synced */
@@ -92,6 +93,8 @@ struct qsi_message_store {
     struct qsi_message_file *next GUARDED;    /* created ahead; NULL: not created yet */
     struct qsi_message_file *dirty GUARDED;
     uint64_t bytes_written GUARDED;
+    /* The sum of the files' doomed_bytes; atomic: changed under the mutex, read without it. */
+    uint64_t doomed_bytes;
     /* size of the next file: less than the option says while space is short */
     uint64_t file_bytes GUARDED;
     uint64_t leave_free; /* atomic: bytes of the disk that stay free when a file is created */
@@ -212,5 +215,24 @@ static inline bool qsi_message_file_is_settled(const struct qsi_message_file *fi
 {
     return qsi_list_is_empty(&file->in_unsettled);
 }
+static inline uint64_t qsi_message_file_size(const struct qsi_message_file *file)
+    QSI_REQUIRES(qsi_message_store_mutex)
+{
+    return qsi_message_file_is_settled(file) ? file->end : file->bytes;
+}
+/* Bytes that are free when a checkpoint does not name the file any more; 0: it is needed. */
+static inline uint64_t qsi_message_file_doomed_bytes(const struct qsi_message_store *messages,
+                                                     const struct qsi_message_file *file)
+    QSI_REQUIRES(qsi_message_store_mutex)
+{
+    return file->is_replaced || qsi_message_file_is_dead(messages, file)
+               ? qsi_message_file_size(file)
+               : 0;
+}
+/* Corrects the sum messages->doomed_bytes.  Called after each change that can make a file dead or
+ * alive, or changes the size of a dead one. */
+void qsi_message_file_count_doomed(struct qsi_message_store *messages,
+                                   struct qsi_message_file *file)
+    QSI_REQUIRES(qsi_message_store_mutex);
 
 #endif

@@ -49,6 +49,7 @@ static qs_status settle_file(struct qsi_message_store *messages, struct qsi_mess
         file->is_final = true; /* a checkpoint may name it as settled */
         qsi_list_remove(&file->in_unsettled);
         messages->open_count++;
+        qsi_message_file_count_doomed(messages, file);
     }
     evicted = qsi_message_file_unref(messages, file);
     if (evicted != NULL) {
@@ -130,15 +131,19 @@ qs_status qsi_message_store_maintain(struct qsi_message_store *messages, qs_erro
 static struct qsi_message_file *retire(struct qsi_message_store *messages)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
-    struct qsi_message_file *unused;
+    struct qsi_message_file *unused, *last;
 
     QS_ASSERT_HELD(&messages->mutex);
     while (messages->is_creating) {
         (void)qsi_cond_wait(&messages->created, &messages->mutex, QSI_WAIT_FOREVER);
     }
     unused = messages->next;
+    last = messages->current;
     messages->current = NULL;
     messages->next = NULL;
+    if (last != NULL) {
+        qsi_message_file_count_doomed(messages, last);
+    }
     if (unused != NULL) {
         qsi_message_table_remove(messages, unused);
     }

@@ -201,9 +201,14 @@ static qs_status advance_current(struct qsi_message_store *messages, uint64_t ne
         return QS_OK;
     }
     if (messages->next != NULL) {
+        struct qsi_message_file *full = messages->current;
+
         QS_DCHECK(messages->next->place_count == 0);
         messages->current = messages->next;
         messages->next = NULL;
+        if (full != NULL) {
+            qsi_message_file_count_doomed(messages, full);
+        }
         return QS_OK;
     }
     bytes = messages->file_bytes > least ? messages->file_bytes : least;
@@ -232,13 +237,16 @@ static qs_status place_alone(struct qsi_message_store *messages, struct qsi_plac
                              qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_file *file;
+    qs_status status;
 
     QS_DCHECK(place->bytes > messages->options.file_bytes - QSI_MESSAGE_HEADER_BYTES);
     while (messages->is_creating) {
         (void)qsi_cond_wait(&messages->created, &messages->mutex, QSI_WAIT_FOREVER);
     }
     QS_TRY(qsi_message_file_make(messages, QSI_MESSAGE_HEADER_BYTES + place->bytes, &file, error));
-    return take_place(file, place, error);
+    status = take_place(file, place, error);
+    qsi_message_file_count_doomed(messages, file); /* without a place it is of no use */
+    return status;
 }
 
 qs_status qsi_message_place_take(struct qsi_message_store *messages, struct qsi_place *place,
@@ -270,7 +278,8 @@ qs_status qsi_message_store_reserve(struct qsi_message_store *messages, uint32_t
     return qsi_message_place_take(messages, place_out, error);
 }
 
-static struct qsi_message_file *end_place(struct qsi_place *place)
+static struct qsi_message_file *end_place(struct qsi_message_store *messages,
+                                          struct qsi_place *place)
     QSI_REQUIRES(qsi_message_store_mutex)
 {
     struct qsi_message_file *file = place->file;
@@ -279,6 +288,7 @@ static struct qsi_message_file *end_place(struct qsi_place *place)
     QS_ASSERT(file->place_count > 0);
     file->place_count--;
     place->file = NULL;
+    qsi_message_file_count_doomed(messages, file);
     return file;
 }
 
@@ -289,7 +299,7 @@ void qsi_message_store_abandon(struct qsi_message_store *messages, struct qsi_pl
     }
     qsi_message_store_lock(messages);
     /* There is no handle to close: a file that had a place is unsettled. */
-    (void)qsi_message_file_unref(messages, end_place(place));
+    (void)qsi_message_file_unref(messages, end_place(messages, place));
     qsi_message_store_unlock(messages);
 }
 
@@ -301,7 +311,7 @@ void qsi_message_store_mark(struct qsi_message_store *messages, struct qsi_place
 
     QS_ASSERT(place->file != NULL);
     qsi_message_store_lock(messages);
-    file = end_place(place);
+    file = end_place(messages, place);
     messages->bytes_written += place->bytes;
     if (place->is_pack) {
         file->pack_marks++; /* synced by qsi_message_store_sync_packs: no commit waits for it */

@@ -275,7 +275,10 @@ struct qsi_message_space {
     uint64_t total_bytes;  /* of the files */
     uint64_t doomed_bytes; /* of dead files and replaced generations: not in the other counts */
 };
+/* Looks at each file. */
 void qsi_message_store_space(struct qsi_message_store *messages, struct qsi_message_space *out);
+/* The space's doomed_bytes, which are kept: for each publish. */
+uint64_t qsi_message_store_doomed_bytes(const struct qsi_message_store *messages);
 /* Whether a file is settled, so that a checkpoint which names it says that recovery need not sync
  * it.  False, too: there is no such file. */
 bool qsi_message_store_has_settled(struct qsi_message_store *messages, struct qsi_message_id id);

@@ -13,10 +13,21 @@ qs_status qsi_message_table_add(struct qsi_message_store *messages, struct qsi_m
     return qsi_map_put_number(&messages->files, file->id.number, file);
 }
 
+static void set_doomed(struct qsi_message_store *messages, struct qsi_message_file *file,
+                       uint64_t bytes) QSI_REQUIRES(qsi_message_store_mutex)
+{
+    uint64_t others = messages->doomed_bytes - file->doomed_bytes;
+
+    QS_DCHECK(messages->doomed_bytes >= file->doomed_bytes);
+    __atomic_store_n(&messages->doomed_bytes, others + bytes, __ATOMIC_RELAXED);
+    file->doomed_bytes = bytes;
+}
+
 void qsi_message_table_remove(struct qsi_message_store *messages, struct qsi_message_file *file)
 {
     QS_DCHECK(file->place_count == 0);
     QS_ASSERT(file->refs == 0);
+    set_doomed(messages, file, 0);
     if (!qsi_list_is_empty(&file->in_idle)) {
         qsi_list_remove(&file->in_idle);
         messages->open_count--;
@@ -38,6 +49,16 @@ bool qsi_message_file_is_dead(const struct qsi_message_store *messages,
 {
     return !qsi_counts_any(&file->counts) && file->place_count == 0 && file != messages->current &&
            file != messages->next && !file->is_kept;
+}
+
+void qsi_message_file_count_doomed(struct qsi_message_store *messages,
+                                   struct qsi_message_file *file)
+{
+    uint64_t bytes = qsi_message_file_doomed_bytes(messages, file);
+
+    if (bytes != file->doomed_bytes) {
+        set_doomed(messages, file, bytes);
+    }
 }
 
 /* Takes the handle of the least recently used idle file, if there are too many. */

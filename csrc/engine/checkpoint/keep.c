@@ -18,8 +18,8 @@
 bool qsi_keep_below(struct qs_store *store, uint32_t first_file, uint32_t *below_out)
 {
     struct qsi_keep *keep = &store->keep;
-    struct qsi_message_space space;
     struct qsi_session start;
+    uint64_t doomed;
 
     QS_ASSERT_HELD(&store->mutex);
     *below_out = first_file;
@@ -27,13 +27,12 @@ bool qsi_keep_below(struct qs_store *store, uint32_t first_file, uint32_t *below
     if (!keep->is_active || keep->lsn >= store->checkpoint.lsn) {
         return false;
     }
-    qsi_message_store_space(store->messages, &space);
-    if (store->checkpoint.lsn - keep->lsn + space.doomed_bytes > keep->bytes_max ||
-        qsi_space_is_tight(store)) {
+    doomed = qsi_message_store_doomed_bytes(store->messages);
+    if (store->checkpoint.lsn - keep->lsn + doomed > keep->bytes_max || qsi_space_is_tight(store)) {
         qsi_keep_lose(store);
         return false;
     }
-    keep->held_bytes = space.doomed_bytes;
+    keep->held_bytes = doomed;
     keep->held_upto = store->checkpoint.lsn;
     qsi_journal_session_at(store->journal, keep->lsn, &start);
     QS_DCHECK(start.first_file <= first_file);

@@ -22,10 +22,8 @@ static uint64_t backlog_bytes(const struct qs_store *store) QSI_REQUIRES(qsi_sto
 /* Bytes of files that are removed when the next checkpoint is valid. */
 static uint64_t dead_bytes(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct qsi_message_space space;
-
-    qsi_message_store_space(store->messages, &space);
-    return store->paging.dead_bytes + qsi_keep_free_bytes(store, space.doomed_bytes);
+    return store->paging.dead_bytes +
+           qsi_keep_free_bytes(store, qsi_message_store_doomed_bytes(store->messages));
 }
 
 /* Whether the next checkpoint gives back enough for what it writes.  It carries small queues,
