@@ -65,25 +65,25 @@ static bool list_records(const struct qsi_pending_records *pending_records,
     return direct->records != NULL;
 }
 
-/* Waits until little is to be synced; false: not now.  Blocks that wait for a sync, or are being
- * written, count like waiting journal entries. */
-static bool wait_for_syncs(struct qs_store *store, uint64_t bytes, bool *released_out)
+/* Whether a commit must come first: blocks that wait for a sync count like waiting entries of the
+ * journal. */
+static bool syncs_are_behind(const struct qs_store *store, uint64_t bytes)
     QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t waiting = qsi_commit_block_bytes(store);
 
-    QS_ASSERT_HELD(&store->mutex);
     QS_DCHECK(bytes >= QSI_DIRECT_BYTES_MIN);
-    while (waiting > 0 && waiting + bytes > qsi_commit_unsynced_max(store)) {
-        *released_out = true;
-        if (qsi_commit_wait(store, qsi_journal_durable_lsn(store->journal) + 1, QS_FOREVER, NULL) !=
-            QS_OK) {
-            return false;
-        }
-        waiting = qsi_commit_block_bytes(store);
-    }
-    return store->paging.writing_bytes == 0 ||
-           waiting + store->paging.writing_bytes + bytes <= qsi_commit_unsynced_max(store);
+    return waiting > 0 && waiting + bytes > qsi_commit_unsynced_max(store);
+}
+
+/* Whether other threads write so much directly that the journal takes the batch. */
+static bool is_too_much(const struct qs_store *store, uint64_t bytes) QSI_REQUIRES(qsi_store_mutex)
+{
+    uint64_t writing = store->paging.writing_bytes;
+
+    return qsi_commit_block_files(store) + store->paging.writing >= QSI_DIRECT_FILES_MAX ||
+           (writing > 0 &&
+            qsi_commit_block_bytes(store) + writing + bytes > qsi_commit_unsynced_max(store));
 }
 
 struct qsi_store_queue *qsi_direct_look(struct qs_store *store, uint64_t queue_id)
@@ -104,23 +104,44 @@ bool qsi_direct_is_busy(const struct qs_store *store, const struct qsi_store_que
            store->checkpoint.state == QSI_CHECKPOINT_WAITS;
 }
 
-/* Returns the queue if it is to be written; NULL: that takes too long, or it cannot be. */
+/* Returns the queue if blocks of so many bytes can be written to it, now or later, or NULL. */
+static struct qsi_store_queue *look_for(struct qs_store *store, uint64_t queue_id, uint64_t bytes)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    struct qsi_store_queue *queue = qsi_direct_look(store, queue_id);
+
+    return queue != NULL && bytes <= qsi_container_direct_max(queue->messages) &&
+                   qsi_space_may_page(store, queue)
+               ? queue
+               : NULL;
+}
+
+/* Returns the queue if it is to be written; NULL: that takes too long, or it cannot be.  Looks
+ * before it waits, because the journal takes other batches without a sync, and after it, because
+ * the lock was released. */
 static struct qsi_store_queue *wait_for_queue(struct qs_store *store, uint64_t queue_id,
                                               uint64_t bytes, bool *released_out)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    while (wait_for_syncs(store, bytes, released_out) &&
-           qsi_commit_block_files(store) + store->paging.writing < QSI_DIRECT_FILES_MAX) {
-        struct qsi_store_queue *queue = qsi_direct_look(store, queue_id);
-        if (queue == NULL || bytes > qsi_container_direct_max(queue->messages) ||
-            !qsi_space_may_page(store, queue)) {
+    struct qsi_store_queue *queue = look_for(store, queue_id, bytes);
+
+    QS_ASSERT_HELD(&store->mutex);
+    while (queue != NULL) {
+        if (syncs_are_behind(store, bytes)) {
+            *released_out = true;
+            if (qsi_commit_wait(store, qsi_journal_durable_lsn(store->journal) + 1, QS_FOREVER,
+                                NULL) != QS_OK) {
+                return NULL;
+            }
+        } else if (is_too_much(store, bytes)) {
             return NULL;
-        }
-        if (!qsi_direct_is_busy(store, queue)) {
+        } else if (qsi_direct_is_busy(store, queue)) {
+            *released_out = true;
+            (void)!qsi_pager_wait(store, queue);
+        } else {
             return queue;
         }
-        *released_out = true;
-        (void)!qsi_pager_wait(store, queue);
+        queue = look_for(store, queue_id, bytes);
     }
     return NULL;
 }

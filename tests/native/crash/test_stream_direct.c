@@ -262,6 +262,40 @@ HOOKED_TEST(test_batch_larger_than_a_segment_waited_for_a_flush)
     QS_CHECK(direct_bytes(scene) == 0);
 }
 
+static uint64_t count_commits(struct scene *scene)
+{
+    qs_stats stats;
+
+    qs_store_stats(scene->store, &stats);
+    return stats.commits;
+}
+
+/* So much waits for a sync that another batch for the stream must wait for it.  The journal takes
+ * one for a stream with small segments, which needs no sync; it waited, too. */
+HOOKED_TEST(test_batch_that_no_stream_takes_waited_for_a_sync)
+{
+    struct qs_test_fields arguments = {.used = 0};
+    uint64_t before, wanted = BUDGET / 4 - 40 * ROW_BYTES;
+
+    scene->options.journal_file_bytes = 16 << 20; /* no commit for want of room */
+    reopen(scene);
+    qs_test_put_text(&arguments, "x-queue-type", "stream");
+    qs_test_put_long(&arguments, "x-max-length-bytes", 2000000);
+    qs_test_declare(scene->channel, "capped", QS_DURABLE, &arguments);
+    QS_CHECK_OK(qs_store_sync(scene->store, QS_ERROR));
+    qsi_mutex_lock(&scene->store->mutex);
+    find(scene, "capped")->stream->log.limits.segment_bytes = 70000;
+    qsi_mutex_unlock(&scene->store->mutex);
+    before = count_commits(scene);
+    while (direct_bytes(scene) < wanted) {
+        QS_CHECK_OK(publish_rows(scene, "s", 0, 50));
+    }
+    QS_CHECK_OK(publish_rows(scene, "capped", 0, 50));
+    QS_CHECK(count_commits(scene) == before);
+    QS_CHECK_OK(publish_rows(scene, "s", 0, 50));
+    QS_CHECK(count_commits(scene) > before);
+}
+
 static void declare_many(struct scene *scene, char names[STREAMS][16])
 {
     for (int i = 0; i < STREAMS; i++) {
