@@ -3,9 +3,9 @@
  *
  * The queue is transient and exclusive, and its name cannot be guessed.  Any publisher can publish
  * to it as to other queues, programs in the server's own process included. */
+#include "reply_to.h"
+
 #include "alloc.h"
-#include "check.h"
-#include "verbs.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -80,7 +80,8 @@ static qs_status open_queue(struct qsi_amqp_call *call, struct qsi_amqp_reply_co
     return status;
 }
 
-enum qsi_amqp_result qsi_amqp_consume_reply_to(struct qsi_amqp_call *call)
+enum qsi_amqp_result qsi_amqp_consume_reply_to(struct qsi_amqp_call *call,
+                                               char tag_out[QSI_AMQP_NAME_BYTES])
 {
     struct qsi_amqp_reply_consumer *reply;
     qs_status status;
@@ -106,7 +107,8 @@ enum qsi_amqp_result qsi_amqp_consume_reply_to(struct qsi_amqp_call *call)
         return qsi_amqp_answer(call, status);
     }
     call->channel->reply = reply;
-    return qsi_amqp_began_consuming(call, reply->tag);
+    memcpy(tag_out, reply->tag, sizeof reply->tag);
+    return QSI_AMQP_DONE;
 }
 
 void qsi_amqp_forget_reply_to(struct qsi_amqp_channel *channel, struct qsi_slice tag)

@@ -2,7 +2,6 @@
  *
  * Channels with events take turns, EVENTS_MAX events each.  No event is taken while too much output
  * is unwritten: messages stay in their queues, and can go to other consumers. */
-#include "check.h"
 #include "error.h"
 #include "session_internal.h"
 
@@ -14,35 +13,6 @@
 #define NACK_DEFAULT 2
 #define TO_PUBLISHERS (QS_EVENT_RETURN | QS_EVENT_ACK | QS_EVENT_NACK)
 #define TO_CONSUMERS (QS_EVENT_DELIVERY | QS_EVENT_CANCEL)
-
-void qsi_amqp_count_return(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel,
-                           uint64_t bytes)
-{
-    channel->returns_due += 1;
-    channel->return_bytes_due += bytes;
-    session->return_bytes_due += bytes;
-}
-
-void qsi_amqp_forget_returns(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel)
-{
-    QS_ASSERT(session->return_bytes_due >= channel->return_bytes_due);
-    session->return_bytes_due -= channel->return_bytes_due;
-    channel->return_bytes_due = 0;
-    channel->returns_due = 0;
-}
-
-/* Counts a returned message as sent.  Returns of a transaction were never counted as due, so the
- * counts stay at 0. */
-static void note_returned(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel,
-                          const qs_message *message)
-{
-    uint64_t bytes = message->body.bytes + message->properties.bytes;
-
-    bytes = bytes < channel->return_bytes_due ? bytes : channel->return_bytes_due;
-    channel->returns_due -= channel->returns_due > 0;
-    channel->return_bytes_due -= bytes;
-    session->return_bytes_due -= bytes;
-}
 
 static void send_return(struct qsi_amqp_session *session, uint16_t number, qs_event *event)
 {
@@ -121,7 +91,7 @@ static void send_event(struct qsi_amqp_session *session, struct qsi_amqp_channel
 {
     switch (event->kind) {
     case QS_EVENT_RETURN:
-        note_returned(session, channel, &event->message);
+        qsi_amqp_count_return_sent(session, channel, &event->message);
         send_return(session, channel->number, event);
         break;
     case QS_EVENT_DELIVERY:

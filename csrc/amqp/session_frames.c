@@ -2,6 +2,7 @@
 #include "check.h"
 #include "le.h"
 #include "session_internal.h"
+#include "verbs_publish.h"
 
 #include <stdio.h>
 
@@ -466,4 +467,11 @@ size_t qsi_amqp_handle_input(struct qsi_amqp_session *session, const uint8_t *da
         session->input_left -= step < session->input_left ? step : session->input_left;
     }
     return used;
+}
+
+bool qsi_amqp_has_frame(const struct qsi_amqp_session *session)
+{
+    return session->rest.bytes > 0 && session->state < QSI_AMQP_SILENT &&
+           qsi_amqp_frame_lacks(session, session->rest.data + session->rest_from,
+                                session->rest.bytes - session->rest_from) == 0;
 }

@@ -133,23 +133,6 @@ struct qsi_amqp_session {
     char mechanism[32];
 };
 
-/* ---- session.c ---- */
-
-/* Closes the connection for session->fault; after that only close-ok is handled. */
-void qsi_amqp_close_connection(struct qsi_amqp_session *session, enum qsi_amqp_end end);
-/* Sends nothing more; the socket is closed after a delay. */
-void qsi_amqp_fall_silent(struct qsi_amqp_session *session, enum qsi_amqp_end end);
-/* Sets the reason for the end, unless it has one already. */
-void qsi_amqp_end_as(struct qsi_amqp_session *session, enum qsi_amqp_end end);
-/* Does everything that is due by now_ns. */
-void qsi_amqp_look_at_clock(struct qsi_amqp_session *session);
-/* Sets session->fault for an error of the engine, or returns that the session must wait. */
-enum qsi_amqp_result qsi_amqp_engine_fault(struct qsi_amqp_session *session, qs_status status,
-                                           const qs_error *error);
-/* Tells the client, if it knows connection.blocked, when an alarm or a full store begins or ceases
- * to hold back its publishes. */
-void qsi_amqp_send_blocked(struct qsi_amqp_session *session);
-
 static inline void qsi_amqp_send(struct qsi_amqp_session *session, uint16_t channel,
                                  enum qsi_amqp_method method,
                                  const struct qsi_amqp_arguments *arguments)
@@ -165,10 +148,46 @@ static inline void qsi_amqp_send_empty(struct qsi_amqp_session *session, uint16_
     qsi_amqp_put_method(&session->output, channel, method, &none);
 }
 
-/* ---- session_turns.c ---- */
+/* Whether its publishes must wait until an alarm is over. */
+static inline bool qsi_amqp_is_alarmed(const struct qsi_amqp_session *session)
+{
+    return session->alarm[0] != '\0' && session->has_published;
+}
 
-/* Whether the unhandled input has a whole frame. */
-bool qsi_amqp_has_frame(const struct qsi_amqp_session *session);
+/* Whether the session reads nothing more, and closes when its publishes are confirmed. */
+static inline bool qsi_amqp_is_shutting(const struct qsi_amqp_session *session)
+{
+    return session->shut_text != NULL && session->state == QSI_AMQP_RUNNING;
+}
+
+/* Whether so much output is unwritten that no method is answered and no delivery taken. */
+static inline bool qsi_amqp_output_is_full(const struct qsi_amqp_session *session)
+{
+    return session->output.unsent >= session->setup.limits.unsent_bytes_max;
+}
+
+/* ---- session_end.c ---- */
+
+/* Closes the connection for session->fault; after that only close-ok is handled. */
+void qsi_amqp_close_connection(struct qsi_amqp_session *session, enum qsi_amqp_end end);
+/* Sends nothing more; the socket is closed after a delay. */
+void qsi_amqp_fall_silent(struct qsi_amqp_session *session, enum qsi_amqp_end end);
+/* Sets the reason for the end, unless it has one already. */
+void qsi_amqp_end_as(struct qsi_amqp_session *session, enum qsi_amqp_end end);
+/* Sets session->fault for an error of the engine, or returns that the session must wait. */
+enum qsi_amqp_result qsi_amqp_engine_fault(struct qsi_amqp_session *session, qs_status status,
+                                           const qs_error *error);
+
+/* ---- session_alarm.c ---- */
+
+/* Tells the client, if it knows connection.blocked, when an alarm or a full store begins or ceases
+ * to hold back its publishes. */
+void qsi_amqp_send_blocked(struct qsi_amqp_session *session);
+
+/* ---- session_clock.c ---- */
+
+/* Does everything that is due by now_ns. */
+void qsi_amqp_look_at_clock(struct qsi_amqp_session *session);
 
 /* ---- session_frames.c ---- */
 
@@ -177,6 +196,8 @@ size_t qsi_amqp_handle_input(struct qsi_amqp_session *session, const uint8_t *da
 /* The number of bytes missing from the first frame, as far as known. */
 size_t qsi_amqp_frame_lacks(const struct qsi_amqp_session *session, const uint8_t *data,
                             size_t bytes);
+/* Whether the unhandled input has a whole frame. */
+bool qsi_amqp_has_frame(const struct qsi_amqp_session *session);
 
 /* ---- session_handshake.c ---- */
 
@@ -217,24 +238,6 @@ void qsi_amqp_remove_consumer(struct qsi_amqp_session *session, struct qsi_amqp_
 /* Ends the content after its publish, or because it is no longer wanted. */
 void qsi_amqp_end_content(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel);
 
-/* Whether its publishes must wait until an alarm is over. */
-static inline bool qsi_amqp_is_alarmed(const struct qsi_amqp_session *session)
-{
-    return session->alarm[0] != '\0' && session->has_published;
-}
-
-/* Whether the session reads nothing more, and closes when its publishes are confirmed. */
-static inline bool qsi_amqp_is_shutting(const struct qsi_amqp_session *session)
-{
-    return session->shut_text != NULL && session->state == QSI_AMQP_RUNNING;
-}
-
-/* Whether so much output is unwritten that no method is answered and no delivery taken. */
-static inline bool qsi_amqp_output_is_full(const struct qsi_amqp_session *session)
-{
-    return session->output.unsent >= session->setup.limits.unsent_bytes_max;
-}
-
 /* ---- session_events.c ---- */
 
 /* Sends the events of the channels that may have some.  MUST_WAIT: a delivery has to be read from a
@@ -245,9 +248,15 @@ enum qsi_amqp_result qsi_amqp_take_events(struct qsi_amqp_session *session);
 enum qsi_amqp_result qsi_amqp_send_returns(struct qsi_amqp_session *session,
                                            struct qsi_amqp_channel *channel);
 
+/* ---- session_returns.c ---- */
+
 /* Counts a returned message of that many bytes, which belongs to no transaction. */
 void qsi_amqp_count_return(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel,
                            uint64_t bytes);
+/* Counts a returned message as sent.  Returns of a transaction were never counted as due, so the
+ * counts stay at 0. */
+void qsi_amqp_count_return_sent(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel,
+                                const qs_message *message);
 /* Resets the channel's counts: it has no returned messages any more. */
 void qsi_amqp_forget_returns(struct qsi_amqp_session *session, struct qsi_amqp_channel *channel);
 
@@ -294,8 +303,5 @@ enum qsi_amqp_result qsi_amqp_handle_verb(struct qsi_amqp_session *session,
                                           struct qsi_amqp_channel *channel,
                                           enum qsi_amqp_method method,
                                           const struct qsi_amqp_arguments *arguments);
-/* Publishes the message after its whole content arrived. */
-enum qsi_amqp_result qsi_amqp_publish(struct qsi_amqp_session *session,
-                                      struct qsi_amqp_channel *channel, struct qsi_slice body);
 
 #endif

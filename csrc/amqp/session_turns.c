@@ -2,7 +2,6 @@
  *
  * `stopped` says why the next frame was not handled: all later frames wait, so that a client's
  * requests on one connection take effect in their order. */
-#include "check.h"
 #include "session_internal.h"
 
 #include <string.h>
@@ -139,13 +138,6 @@ static enum qsi_amqp_result take_events(struct qsi_amqp_session *session)
         session->stopped = QSI_AMQP_IS_FULL;
     }
     return result;
-}
-
-bool qsi_amqp_has_frame(const struct qsi_amqp_session *session)
-{
-    return session->rest.bytes > 0 && session->state < QSI_AMQP_SILENT &&
-           qsi_amqp_frame_lacks(session, session->rest.data + session->rest_from,
-                                session->rest.bytes - session->rest_from) == 0;
 }
 
 static bool has_more_events(const struct qsi_amqp_session *session)

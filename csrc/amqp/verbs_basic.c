@@ -1,6 +1,7 @@
 /* Consuming, getting and settling. */
-#include "check.h"
-#include "verbs.h"
+#include "verbs_basic.h"
+
+#include "reply_to.h"
 
 #include <string.h>
 
@@ -61,7 +62,8 @@ static enum qsi_amqp_result consume(struct qsi_amqp_call *call, struct qsi_slice
     return result;
 }
 
-enum qsi_amqp_result qsi_amqp_began_consuming(struct qsi_amqp_call *call, const char *tag)
+/* Answers with consume-ok, and asks for events from now on. */
+static enum qsi_amqp_result began_consuming(struct qsi_amqp_call *call, const char *tag)
 {
     struct qsi_amqp_arguments arguments = {.text = {{(const uint8_t *)tag, (uint32_t)strlen(tag)}}};
 
@@ -86,7 +88,8 @@ enum qsi_amqp_result qsi_amqp_basic_consume(struct qsi_amqp_call *call)
         return result;
     }
     if (qsi_amqp_is_reply_to(call->arguments->text[0])) {
-        return qsi_amqp_consume_reply_to(call);
+        result = qsi_amqp_consume_reply_to(call, tag);
+        return result == QSI_AMQP_DONE ? began_consuming(call, tag) : result;
     }
     result = qsi_amqp_queue_name(call, call->arguments->text[0], room, &queue);
     if (result == QSI_AMQP_DONE) {
@@ -95,7 +98,7 @@ enum qsi_amqp_result qsi_amqp_basic_consume(struct qsi_amqp_call *call)
     if (result == QSI_AMQP_DONE) {
         result = consume(call, queue, tag);
     }
-    return result == QSI_AMQP_DONE ? qsi_amqp_began_consuming(call, tag) : result;
+    return result == QSI_AMQP_DONE ? began_consuming(call, tag) : result;
 }
 
 /* An unknown tag is answered like a known one. */

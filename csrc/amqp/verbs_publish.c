@@ -1,6 +1,8 @@
 /* basic.publish: the method, and the message once its content is complete. */
+#include "verbs_publish.h"
+
 #include "check.h"
-#include "verbs.h"
+#include "reply_to.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,7 +1,9 @@
 /* Exchanges, queues and bindings. */
+#include "verbs_topology.h"
+
 #include "alloc.h"
 #include "properties.h"
-#include "verbs.h"
+#include "reply_to.h"
 
 #include <stdio.h>
 #include <string.h>
