@@ -32,14 +32,6 @@ static struct qsi_net_connection *first_of(struct qsi_list *list)
     return connection;
 }
 
-void qsi_net_make_ready(struct qsi_net_connection *connection)
-{
-    if (connection->place == QSI_NET_HERE && !connection->is_ready) {
-        connection->is_ready = true;
-        qsi_list_push_back(&connection->server->ready, &connection->in_queue);
-    }
-}
-
 /* ---- requests of other threads ---- */
 
 static void begin_listeners(struct qs_server *server, struct qsi_list *listeners)

@@ -195,7 +195,7 @@ struct qs_server {
     qs_server_counts counts QSI_GUARDED_BY(qsi_net_mutex);
 };
 
-/* ---- server.c ---- */
+/* ---- net_server.c ---- */
 
 void qsi_net_lock(struct qs_server *server) QSI_ACQUIRES(qsi_net_mutex);
 void qsi_net_unlock(struct qs_server *server) QSI_RELEASES(qsi_net_mutex);
@@ -204,12 +204,12 @@ uint64_t qsi_net_now(const struct qs_server *server);
 void qsi_net_wake(struct qs_server *server) QSI_REQUIRES(qsi_net_mutex);
 void qsi_net_log(struct qs_server *server, uint32_t level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Puts the connection into server->ready, unless a worker has it. */
+void qsi_net_make_ready(struct qsi_net_connection *connection);
 
 /* ---- loop.c ---- */
 
 void *qsi_net_run_loop(void *server);
-/* Puts the connection into server->ready, unless a worker has it. */
-void qsi_net_make_ready(struct qsi_net_connection *connection);
 
 /* ---- accept.c ---- */
 

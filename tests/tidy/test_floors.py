@@ -30,7 +30,6 @@ CIRCLES = {
     "blocks": 6, "queue": 7, "stream": 3, "channel": 3, "engine/state": 5, "engine/commit": 3,
     "engine/paging": 4, "engine/limits": 3, "engine/topology": 2, "engine/transactions": 2,
     "engine/deliver": 4, "engine/publish": 4, "engine/recovery": 4, "engine": 7, "inspect": 5,
-    "net": 9,
 }  # fmt: skip
 
 
