@@ -1,22 +1,8 @@
-/* Bindings: creation, lookup by identity, deletion. */
+/* Bindings: creation, lookup by identity, deletion of one. */
 #include "alloc.h"
 #include "check.h"
 #include "match.h"
 #include "route_internal.h"
-
-void qsi_router_drop_bindings_to(struct qsi_router *router, struct qsi_destination *destination,
-                                 struct qsi_list *done)
-{
-    while (!qsi_list_is_empty(&destination->bindings)) {
-        struct qsi_binding *binding =
-            QSI_LIST_OWNER(destination->bindings.next, struct qsi_binding, in_destination);
-        struct qsi_exchange *exchange = binding->exchange;
-
-        QS_DCHECK(binding->destination == destination);
-        qsi_router_drop_binding(router, binding);
-        qsi_exchange_collect_if_done(exchange, done);
-    }
-}
 
 /* The identity of a binding: both ends, the length of the key, the key, the arguments.  The ends
  * are addresses, because identities stay in memory. */
@@ -104,10 +90,10 @@ void qsi_router_drop_binding(struct qsi_router *router, struct qsi_binding *bind
     router->version++;
 }
 
-static qs_status find_binding(struct qsi_router *router, const struct qsi_exchange *exchange,
-                              const struct qsi_destination *destination, struct qsi_slice key,
-                              struct qsi_slice arguments, struct qsi_binding **binding_out,
-                              qs_error *error)
+qs_status qsi_router_find_binding(struct qsi_router *router, const struct qsi_exchange *exchange,
+                                  const struct qsi_destination *destination, struct qsi_slice key,
+                                  struct qsi_slice arguments, struct qsi_binding **binding_out,
+                                  qs_error *error)
 {
     if (make_identity(&router->identity, exchange, destination, key, arguments) != QS_OK) {
         return qsi_router_out_of_memory(error);
@@ -116,8 +102,8 @@ static qs_status find_binding(struct qsi_router *router, const struct qsi_exchan
     return QS_OK;
 }
 
-static qs_status refuse_default_ends(const struct qsi_exchange *exchange,
-                                     const struct qsi_destination *destination, qs_error *error)
+qs_status qsi_binding_check_ends(const struct qsi_exchange *exchange,
+                                 const struct qsi_destination *destination, qs_error *error)
 {
     QS_TRY(qsi_exchange_check_name(exchange->name, error));
     return destination->exchange != NULL ? qsi_exchange_check_name(destination->name, error)
@@ -136,7 +122,7 @@ qs_status qsi_router_bind_again(struct qsi_router *router, struct qsi_exchange *
 {
     struct qsi_binding *binding = NULL;
 
-    QS_TRY(refuse_default_ends(exchange, destination, error));
+    QS_TRY(qsi_binding_check_ends(exchange, destination, error));
     if (destination->takes_none) {
         return qsi_router_fail_takes_none(router, destination->name, error);
     }
@@ -144,7 +130,7 @@ qs_status qsi_router_bind_again(struct qsi_router *router, struct qsi_exchange *
     if (exchange->type->needs_check) {
         QS_TRY(qsi_router_check_binding(exchange, key, arguments, error));
     }
-    QS_TRY(find_binding(router, exchange, destination, key, arguments, &binding, error));
+    QS_TRY(qsi_router_find_binding(router, exchange, destination, key, arguments, &binding, error));
     *bound_out = binding == NULL;
     if (binding != NULL) {
         return QS_OK;
@@ -162,27 +148,8 @@ qs_status qsi_router_bind(struct qsi_router *router, struct qsi_exchange *exchan
                           struct qsi_destination *destination, struct qsi_slice key,
                           struct qsi_slice arguments, bool *bound_out, qs_error *error)
 {
-    QS_TRY(refuse_default_ends(exchange, destination, error));
+    QS_TRY(qsi_binding_check_ends(exchange, destination, error));
     QS_TRY(qsi_route_check_name_bytes(key, "routing key", error));
     QS_TRY(qsi_router_check_binding(exchange, key, arguments, error));
     return qsi_router_bind_again(router, exchange, destination, key, arguments, bound_out, error);
-}
-
-qs_status qsi_router_unbind(struct qsi_router *router, struct qsi_exchange *exchange,
-                            struct qsi_destination *destination, struct qsi_slice key,
-                            struct qsi_slice arguments, enum qsi_auto_delete auto_delete,
-                            bool *unbound_out, qs_error *error)
-{
-    struct qsi_list list, *done = qsi_done_list(&list, auto_delete);
-    struct qsi_binding *binding = NULL;
-
-    QS_TRY(refuse_default_ends(exchange, destination, error));
-    QS_TRY(find_binding(router, exchange, destination, key, arguments, &binding, error));
-    *unbound_out = binding != NULL;
-    if (binding != NULL) {
-        qsi_router_drop_binding(router, binding);
-        qsi_exchange_collect_if_done(exchange, done);
-        qsi_router_delete_done(router, done);
-    }
-    return QS_OK;
 }

@@ -1,4 +1,4 @@
-/* Exchanges: declaration, comparison, deletion. */
+/* Exchanges: declaration, comparison, and what may be deleted. */
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
@@ -6,7 +6,6 @@
 #include "match.h"
 #include "properties.h"
 #include "route_internal.h"
-#include "tally.h"
 
 #define RESERVED_PREFIX "amq."
 #define RESERVED_PREFIX_BYTES 4u
@@ -144,7 +143,7 @@ void qsi_exchange_update_is_plain(struct qsi_exchange *exchange)
                          exchange->onward_count == 0 && exchange->alternate.bytes == 0;
 }
 
-static void destroy_exchange(struct qsi_router *router, struct qsi_exchange *exchange)
+void qsi_exchange_destroy(struct qsi_router *router, struct qsi_exchange *exchange)
 {
     if (exchange != NULL) {
         QS_DCHECK(qsi_list_is_empty(&exchange->bindings) && exchange->binding_count == 0);
@@ -207,7 +206,7 @@ qs_status qsi_router_add_exchange(struct qsi_router *router, struct qsi_slice na
 
     if (exchange == NULL ||
         qsi_map_put(&router->exchange_names, name.data, name.bytes, exchange) != QS_OK) {
-        destroy_exchange(router, exchange);
+        qsi_exchange_destroy(router, exchange);
         return qsi_router_out_of_memory(error);
     }
     qsi_list_push_back(&router->exchanges, &exchange->in_router);
@@ -325,58 +324,4 @@ qs_status qsi_router_check_delete(const struct qsi_router *router,
                         QSI_PRINT(exchange->name), router->place);
     }
     return QS_OK;
-}
-
-void qsi_exchange_collect_if_done(struct qsi_exchange *exchange, struct qsi_list *done)
-{
-    if (exchange->auto_delete && exchange->binding_count == 0 && done != NULL) {
-        QS_DCHECK(qsi_list_is_empty(&exchange->in_done));
-        qsi_list_push_back(done, &exchange->in_done);
-    }
-}
-
-void qsi_router_drop_exchange(struct qsi_router *router, struct qsi_exchange *exchange,
-                              struct qsi_list *done)
-{
-    qsi_exchange_drop_tallies(exchange);
-    while (!qsi_list_is_empty(&exchange->bindings)) {
-        qsi_router_drop_binding(
-            router, QSI_LIST_OWNER(exchange->bindings.next, struct qsi_binding, in_exchange));
-    }
-    QS_ASSERT(exchange->binding_count == 0 && exchange->onward_count == 0);
-    qsi_router_drop_bindings_to(router, &exchange->destination, done);
-    QS_DCHECK(qsi_list_is_empty(&exchange->in_done));
-    if (router->recent == exchange) {
-        router->recent = NULL;
-    }
-    qsi_map_remove(&router->exchange_names, exchange->name.data, exchange->name.bytes);
-    qsi_list_remove(&exchange->in_router);
-    destroy_exchange(router, exchange);
-    router->version++;
-}
-
-/* Deleting an exchange may complete another one; a list is used because such a chain may be
- * long. */
-void qsi_router_delete_done(struct qsi_router *router, struct qsi_list *done)
-{
-    while (done != NULL && !qsi_list_is_empty(done)) {
-        struct qsi_exchange *exchange = QSI_LIST_OWNER(done->next, struct qsi_exchange, in_done);
-
-        qsi_list_remove(&exchange->in_done);
-        QS_ASSERT(exchange->auto_delete && exchange->binding_count == 0);
-        if (router->deleted != NULL) {
-            router->deleted(router->deleted_context, exchange);
-        }
-        qsi_router_drop_exchange(router, exchange, done);
-    }
-}
-
-void qsi_router_delete(struct qsi_router *router, struct qsi_exchange *exchange,
-                       enum qsi_auto_delete auto_delete)
-{
-    struct qsi_list list, *done = qsi_done_list(&list, auto_delete);
-
-    QS_ASSERT(!exchange->predeclared);
-    qsi_router_drop_exchange(router, exchange, done);
-    qsi_router_delete_done(router, done);
 }

@@ -39,25 +39,10 @@ qs_status qsi_router_add_exchange(struct qsi_router *router, struct qsi_slice na
                                   struct qsi_exchange **exchange_out,
                                   qs_error *error) QS_MUST_CHECK;
 void qsi_exchange_update_is_plain(struct qsi_exchange *exchange);
-/* done: a list, for one call, of auto-delete exchanges that lost their last binding in it; NULL:
- * they are not deleted. */
-/* Call it after a binding of exchange was dropped: adds an auto-delete exchange without bindings to
- * done. */
-void qsi_exchange_collect_if_done(struct qsi_exchange *exchange, struct qsi_list *done);
-void qsi_router_drop_exchange(struct qsi_router *router, struct qsi_exchange *exchange,
-                              struct qsi_list *done);
-/* Deletes the exchanges in done, and auto-delete exchanges that lose their last binding by that.
- * NULL: does nothing. */
-void qsi_router_delete_done(struct qsi_router *router, struct qsi_list *done);
-/* Returns the list for a call: an empty one, or NULL. */
-static inline struct qsi_list *qsi_done_list(struct qsi_list *list,
-                                             enum qsi_auto_delete auto_delete)
-{
-    qsi_list_init(list);
-    return auto_delete == QSI_AUTO_DELETE_GOES ? list : NULL;
-}
+/* REQUIRES an exchange in no list and no table.  NULL is fine. */
+void qsi_exchange_destroy(struct qsi_router *router, struct qsi_exchange *exchange);
 
-/* ---- route_lookup.c ---- */
+/* ---- route_find.c ---- */
 
 /* QS_PRECONDITION_FAILED: the queue cannot be published to, or bound. */
 qs_status qsi_router_fail_takes_none(const struct qsi_router *router, struct qsi_slice queue,
@@ -65,9 +50,21 @@ qs_status qsi_router_fail_takes_none(const struct qsi_router *router, struct qsi
 
 /* ---- binding.c ---- */
 
+/* QS_ACCESS_REFUSED: an end is the default exchange. */
+qs_status qsi_binding_check_ends(const struct qsi_exchange *exchange,
+                                 const struct qsi_destination *destination,
+                                 qs_error *error) QS_MUST_CHECK;
+/* *binding_out NULL: there is none, and router->identity is its identity.  QS_ENOMEM. */
+qs_status qsi_router_find_binding(struct qsi_router *router, const struct qsi_exchange *exchange,
+                                  const struct qsi_destination *destination, struct qsi_slice key,
+                                  struct qsi_slice arguments, struct qsi_binding **binding_out,
+                                  qs_error *error) QS_MUST_CHECK;
 void qsi_router_drop_binding(struct qsi_router *router, struct qsi_binding *binding);
-/* Drops the bindings to destination; their exchanges may be added to done. */
-void qsi_router_drop_bindings_to(struct qsi_router *router, struct qsi_destination *destination,
-                                 struct qsi_list *done);
+
+/* ---- route_removal.c ---- */
+
+/* Removes the exchange and its bindings from and to it.  done: see there. */
+void qsi_router_drop_exchange(struct qsi_router *router, struct qsi_exchange *exchange,
+                              struct qsi_list *done);
 
 #endif

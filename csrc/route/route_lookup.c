@@ -4,39 +4,6 @@
 #include "match.h"
 #include "route_internal.h"
 
-struct qsi_exchange *qsi_router_find(struct qsi_router *router, struct qsi_slice name)
-{
-    struct qsi_exchange *exchange = router->recent;
-
-    if (exchange == NULL || !qsi_same_bytes(exchange->name, name)) {
-        exchange = qsi_map_get(&router->exchange_names, name.data, name.bytes);
-        if (exchange != NULL) {
-            router->recent = exchange;
-        }
-    }
-    return exchange;
-}
-
-struct qsi_exchange *qsi_router_peek(const struct qsi_router *router, struct qsi_slice name)
-{
-    struct qsi_exchange *recent = router->recent;
-
-    return recent != NULL && qsi_same_bytes(recent->name, name)
-               ? recent
-               : qsi_map_get(&router->exchange_names, name.data, name.bytes);
-}
-
-qs_status qsi_router_require(struct qsi_router *router, struct qsi_slice name,
-                             struct qsi_exchange **exchange_out, qs_error *error)
-{
-    *exchange_out = qsi_router_find(router, name);
-    if (*exchange_out == NULL) {
-        return qsi_fail(error, QS_NOT_FOUND, "no exchange '%.*s'%s", QSI_PRINT(name),
-                        router->place);
-    }
-    return QS_OK;
-}
-
 /* Adds the alternate exchange, unless there is none or it was reached before.  It is looked up by
  * name each time, because it may be declared after its name was used, deleted, and declared again.
  * The default exchange has no bindings that could match, as in RabbitMQ. */
@@ -125,14 +92,6 @@ qs_status qsi_exchange_lookup(struct qsi_router *router, struct qsi_exchange *ex
                               qs_error *error)
 {
     return look_up(router, exchange, routing, route_out, error);
-}
-
-qs_status qsi_router_fail_takes_none(const struct qsi_router *router, struct qsi_slice queue,
-                                     qs_error *error)
-{
-    return qsi_fail(error, QS_PRECONDITION_FAILED,
-                    "queue '%.*s'%s takes no messages: it reads a stream, publish to that",
-                    QSI_PRINT(queue), router->place);
 }
 
 /* Refuses a publish by name to a queue that takes none. */

@@ -111,7 +111,7 @@ def test_a_row_that_says_the_same_without_a_test_is_told() -> None:
     table = """
 | the text | here | where | test | what differs, and why |
 |---|---|---|---|---|
-| one | the same | `csrc/route/route.c` | | a reason |
+| one | the same | `csrc/route/router.c` | | a reason |
 | two | the same: 312 | | `tests/tidy/test_seeds.py::rows`, `tests/tidy/test_seeds.py` | |
 | three | another | | | a reason |
 | four | the same | | `tests/tidy/test_seeds.py::test_what_the_document_names_is_there` | |

@@ -3,11 +3,9 @@
  * Invariants: a binding is in router->bindings, in its exchange's list, in its destination's list
  * and in the set of its exchange's matcher, or in none of them; every change that can change a
  * route raises the version; a failed call changes nothing. */
-#include "alloc.h"
 #include "check.h"
 #include "match.h"
 #include "route_internal.h"
-#include "tally.h"
 
 #include <string.h>
 
@@ -32,37 +30,6 @@ qs_status qsi_router_add_destination(struct qsi_router *router, struct qsi_desti
     destination->mark = 0;
     router->version++;
     return QS_OK;
-}
-
-void qsi_router_remove_destination(struct qsi_router *router, struct qsi_destination *destination,
-                                   enum qsi_auto_delete auto_delete)
-{
-    struct qsi_list list, *done = qsi_done_list(&list, auto_delete);
-    struct qsi_slice name = destination->name;
-    const struct qsi_destination *removed;
-
-    qsi_destination_drop_tallies(destination);
-    qsi_router_drop_bindings_to(router, destination, done);
-    qsi_router_delete_done(router, done);
-    QS_DCHECK(qsi_list_is_empty(&destination->bindings));
-    router->recent_destination = NULL;
-    removed = qsi_map_remove(&router->destinations, name.data, name.bytes);
-    QS_ASSERT(removed == destination);
-    router->version++;
-}
-
-struct qsi_destination *qsi_router_find_destination(struct qsi_router *router,
-                                                    struct qsi_slice name)
-{
-    struct qsi_destination *destination = router->recent_destination;
-
-    if (destination == NULL || !qsi_same_bytes(destination->name, name)) {
-        destination = qsi_map_get(&router->destinations, name.data, name.bytes);
-        if (destination != NULL) {
-            router->recent_destination = destination;
-        }
-    }
-    return destination;
 }
 
 void qsi_router_forget(struct qsi_router *router)
