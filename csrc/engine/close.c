@@ -14,24 +14,7 @@
 #include "space.h"
 #include "store_check.h"
 #include "store_files.h"
-#include "store_internal.h"
 #include "transactions.h"
-
-/* ---- closing ---- */
-
-void qsi_store_unref(struct qs_store *store)
-{
-    bool last;
-
-    QS_ASSERT_HELD(&store->mutex);
-    QS_DCHECK(store->references > 0);
-    store->references -= 1;
-    last = store->references == 0;
-    qsi_store_unlock(store);
-    if (last) {
-        qsi_free_store(store);
-    }
-}
 
 /* Settles that only a checkpoint makes durable, because the disk was full. */
 static bool has_unjournalled(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
@@ -98,32 +81,6 @@ static qs_status settle(struct qs_store *store, qs_error *error)
         status = qsi_journal_close_clean(store->journal, &store->manifest, error);
     } while (status == QS_ENOSPC && qsi_space_give(store, QSI_ROOM_CHECKPOINT));
     return status;
-}
-
-void qsi_make_room_to_shut(struct qs_store *store, const void *only)
-{
-    bool released = true;
-    qs_status status = QS_OK;
-
-    QS_ASSERT_HELD(&store->mutex);
-    while (released && status == QS_OK) {
-        uint64_t bytes = 0;
-        for (struct qsi_list *node = store->channels.next; node != &store->channels;
-             node = node->next) {
-            const struct qs_channel *channel = QSI_LIST_OWNER(node, struct qs_channel, in_store);
-            if (!channel->closed &&
-                (only == NULL || only == channel || only == channel->connection)) {
-                bytes +=
-                    qsi_settle_bytes(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE) +
-                    channel->unacked.withheld_count * QSI_SETTLE_BYTES;
-            }
-        }
-        released = false;
-        if (bytes > 0) {
-            status = qsi_commit_make_room(store, bytes, bytes, QSI_ROOM_SETTLE, &released,
-                                          QSI_MAY_WAIT, NULL);
-        }
-    }
 }
 
 qs_status qs_store_close(qs_store *store, qs_error *error)

@@ -6,6 +6,7 @@
 #include "armed.h"
 #include "check.h"
 #include "clock.h"
+#include "commit.h"
 #include "consume.h"
 #include "counts.h"
 #include "deals.h"
@@ -25,6 +26,32 @@
 #include "wake.h"
 
 /* ---- the end ---- */
+
+void qsi_make_room_to_shut(struct qs_store *store, const void *only)
+{
+    bool released = true;
+    qs_status status = QS_OK;
+
+    QS_ASSERT_HELD(&store->mutex);
+    while (released && status == QS_OK) {
+        uint64_t bytes = 0;
+        for (struct qsi_list *node = store->channels.next; node != &store->channels;
+             node = node->next) {
+            const struct qs_channel *channel = QSI_LIST_OWNER(node, struct qs_channel, in_store);
+            if (!channel->closed &&
+                (only == NULL || only == channel || only == channel->connection)) {
+                bytes +=
+                    qsi_settle_bytes(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE) +
+                    channel->unacked.withheld_count * QSI_SETTLE_BYTES;
+            }
+        }
+        released = false;
+        if (bytes > 0) {
+            status = qsi_commit_make_room(store, bytes, bytes, QSI_ROOM_SETTLE, &released,
+                                          QSI_MAY_WAIT, NULL);
+        }
+    }
+}
 
 void qsi_channel_shut(struct qs_channel *channel)
 {

@@ -3,6 +3,7 @@
 #include "drain.h"
 #include "event_fd.h"
 #include "inbox.h"
+#include "inbox_dir.h"
 
 #include <poll.h>
 

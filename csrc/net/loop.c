@@ -1,7 +1,5 @@
 /* The I/O thread: waits for sockets, channels, timers and other threads, and gives a turn to each
  * connection that has something to do. */
-#include "alloc.h"
-#include "net_fork.h"
 #include "net_server.h"
 
 #include <poll.h>
