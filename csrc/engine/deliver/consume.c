@@ -147,7 +147,7 @@ static qs_status check_consume(struct qs_channel *channel, struct qsi_slice queu
                         (int)call->tag.bytes, (const char *)call->tag.data);
     }
     QS_TRY(qsi_require_queue(channel, queue_name, queue_out, error));
-    if (!qsi_takes(*queue_out)) {
+    if (qsi_is_stream(*queue_out)) {
         *priority_out = 0;
         return QS_OK;
     }
@@ -175,7 +175,7 @@ static qs_status find_cursor(struct qs_channel *channel, struct qsi_slice queue_
                              qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     *cursor_out = NULL;
-    while (!qsi_takes(*queue_io)) {
+    while (qsi_is_stream(*queue_io)) {
         uint64_t id = (*queue_io)->container.id;
         QS_TRY(qsi_check_may_wait(qsi_wait_of(call->flags)));
         if (*cursor_out == NULL) {

@@ -73,10 +73,10 @@ qs_status qsi_stream_find(struct qs_store *store, struct qsi_slice name,
 qs_status qsi_refuse_stream(const struct qs_store *store, const struct qsi_store_queue *queue,
                             const char *what, qs_error *error)
 {
-    return qsi_takes(queue) ? QS_OK
-                            : qsi_fail(error, QS_NOT_IMPLEMENTED,
-                                       "%s not supported by stream queues queue '%.*s'%s", what,
-                                       QSI_NAME(queue->name), store->place);
+    return qsi_is_stream(queue) ? qsi_fail(error, QS_NOT_IMPLEMENTED,
+                                           "%s not supported by stream queues queue '%.*s'%s", what,
+                                           QSI_NAME(queue->name), store->place)
+                                : QS_OK;
 }
 
 /* ---- the life of a queue ---- */

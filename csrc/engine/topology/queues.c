@@ -254,7 +254,7 @@ static qs_status check_delete(const struct qs_store *store, const struct qsi_sto
     if (queue->kind->check_delete != NULL) {
         QS_TRY(queue->kind->check_delete(store, queue, error));
     }
-    if (!qsi_takes(queue)) { /* RabbitMQ checks neither for a stream */
+    if (qsi_is_stream(queue)) { /* RabbitMQ checks neither for a stream */
         return QS_OK;
     }
     if ((flags & QS_IF_UNUSED) != 0 && queue->consumer_count > 0) {
