@@ -54,7 +54,7 @@ struct qsi_amqp_host {
     void (*unwatch)(void *context, struct qsi_amqp_session *session, void *watch);
     /* Fills in the number and the peer of the client, valid until the call returns.  NULL: not
      * needed. */
-    void (*tell_client)(void *context, struct qsi_amqp_session *session, qs_client *client_out);
+    void (*describe_client)(void *context, struct qsi_amqp_session *session, qs_client *client_out);
     /* Fills in unpredictable random bytes. */
     void (*fill_random)(void *context, void *bytes_out, size_t bytes);
 };

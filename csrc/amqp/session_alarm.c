@@ -21,10 +21,10 @@ void qsi_amqp_send_blocked(struct qsi_amqp_session *session)
     struct qsi_amqp_arguments arguments = {0};
 
     if ((session->capabilities & QSI_AMQP_KNOWS_BLOCKED) == 0 ||
-        session->state != QSI_AMQP_RUNNING || (reason != NULL) == session->is_told_blocked) {
+        session->state != QSI_AMQP_RUNNING || (reason != NULL) == session->has_sent_blocked) {
         return;
     }
-    session->is_told_blocked = reason != NULL;
+    session->has_sent_blocked = reason != NULL;
     if (reason != NULL) {
         arguments.text[0] = qsi_slice_make(reason, (uint32_t)strlen(reason));
     }

@@ -73,7 +73,7 @@ static void send_cancel(struct qsi_amqp_session *session, struct qsi_amqp_channe
 
 /* LSN 0: the store failed.  The effects of the held answers never became durable, so the answers
  * are not sent. */
-static void note_durable(struct qsi_amqp_session *session, uint64_t lsn)
+static void record_durable(struct qsi_amqp_session *session, uint64_t lsn)
 {
     if (lsn > 0) {
         qsi_amqp_output_lift(&session->output, lsn);
@@ -101,7 +101,7 @@ static void send_event(struct qsi_amqp_session *session, struct qsi_amqp_channel
         send_cancel(session, channel, event);
         break;
     case QS_EVENT_DURABLE:
-        note_durable(session, event->lsn);
+        record_durable(session, event->lsn);
         break;
     default:
         send_confirm(session, channel->number, event);

@@ -10,7 +10,7 @@
 #define CONTENT_HEADER_BYTES 12
 #define UNCOUNTED_PROPERTIES_BYTES 1024 /* 2 MiB for the largest number of channels */
 #define METHOD_BYTES 4
-#define TOLD_BYTES_MAX 16 /* bytes of a frame shown in an error text */
+#define SHOWN_BYTES_MAX 16 /* bytes of a frame shown in an error text */
 
 struct frame {
     uint8_t type;
@@ -21,13 +21,13 @@ struct frame {
 /* ---- faults of frames ---- */
 
 /* " octets = ..." of a frame, in RabbitMQ's format. */
-static const char *tell_octets(char text_out[QSI_AMQP_FAULT_TEXT_BYTES], const struct frame *frame)
+static const char *print_octets(char text_out[QSI_AMQP_FAULT_TEXT_BYTES], const struct frame *frame)
 {
-    bool is_short = frame->payload.bytes <= TOLD_BYTES_MAX;
-    struct qsi_slice told =
-        qsi_slice_make(frame->payload.data, is_short ? frame->payload.bytes : TOLD_BYTES_MAX);
+    bool is_short = frame->payload.bytes <= SHOWN_BYTES_MAX;
+    struct qsi_slice shown =
+        qsi_slice_make(frame->payload.data, is_short ? frame->payload.bytes : SHOWN_BYTES_MAX);
 
-    qsi_amqp_print_binary(text_out, told, true);
+    qsi_amqp_print_binary(text_out, shown, true);
     return is_short ? "all" : "first 16";
 }
 
@@ -35,7 +35,7 @@ static enum qsi_amqp_result unexpected_frame(struct qsi_amqp_session *session,
                                              const struct frame *frame)
 {
     char octets[QSI_AMQP_FAULT_TEXT_BYTES];
-    const char *which = tell_octets(octets, frame);
+    const char *which = print_octets(octets, frame);
 
     qsi_amqp_fault_set(&session->fault, QSI_AMQP_UNEXPECTED_FRAME, "type %u, %s octets = %s",
                        frame->type, which, octets);
@@ -46,7 +46,7 @@ static enum qsi_amqp_result bad_frame(struct qsi_amqp_session *session, const st
                                       const char *what)
 {
     char octets[QSI_AMQP_FAULT_TEXT_BYTES];
-    const char *which = tell_octets(octets, frame);
+    const char *which = print_octets(octets, frame);
 
     qsi_amqp_fault_set(&session->fault, QSI_AMQP_FRAME_ERROR, "type %u, %s octets = %s: %s",
                        frame->type, which, octets, what);

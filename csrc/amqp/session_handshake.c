@@ -342,8 +342,8 @@ static void introduce(struct qsi_amqp_session *session)
         .heartbeat_s = session->heartbeat_s,
     };
 
-    if (host->tell_client != NULL) {
-        host->tell_client(host->context, session, &client);
+    if (host->describe_client != NULL) {
+        host->describe_client(host->context, session, &client);
         (void)!qs_connection_set_client(session->connection, &client, NULL);
     }
     qsi_buf_fini(properties);

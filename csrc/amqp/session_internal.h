@@ -110,7 +110,7 @@ struct qsi_amqp_session {
     uint16_t heartbeat_s;
     uint8_t capabilities;
     uint8_t minor; /* 9; 8 for a client that speaks 0-8 */
-    bool has_published, is_told_blocked, is_full, waits_for_pool;
+    bool has_published, has_sent_blocked, is_full, waits_for_pool;
     char alarm[32];  /* "": none */
     char *shut_text; /* text of the close after its publishes are confirmed; NULL: it stays open */
 

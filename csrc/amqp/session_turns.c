@@ -108,7 +108,7 @@ static void begin_turn(struct qsi_amqp_session *session, const struct qsi_amqp_t
 
 /* A full store is asked again after a while.  The client is told that the store is full, and when
  * it is not full any more, but not while a worker asks. */
-static void note_fullness(struct qsi_amqp_session *session)
+static void record_fullness(struct qsi_amqp_session *session)
 {
     bool is_full = session->stopped == QSI_AMQP_IS_FULL ||
                    (session->is_full && session->stopped != QSI_AMQP_DONE);
@@ -230,7 +230,7 @@ static enum qsi_amqp_wants give_turn(struct qsi_amqp_session *session,
     make_durable(session);
     events = take_events(session);
     shut_at_last(session, events);
-    note_fullness(session);
+    record_fullness(session);
     if (session->output.failed) {
         qsi_amqp_end_as(session, QSI_AMQP_END_MEMORY);
         session->state = QSI_AMQP_BROKEN;

@@ -320,7 +320,7 @@ static bool take_as_classic(const struct qsi_amqp_call *call, struct qsi_buf *ta
 }
 
 /* Adds the server's option to the error text. */
-static void tell_of_quorum(qs_error *error)
+static void explain_quorum(qs_error *error)
 {
     size_t bytes = strlen(error->text);
 
@@ -349,7 +349,7 @@ static enum qsi_amqp_result declare_queue(struct qsi_amqp_call *call, struct qsi
             qs_channel_queue_declare(call->channel->engine, qsi_amqp_public(name), asked,
                                      (qs_slice){table.data, table.bytes}, ok_out, &call->error);
         if (status == QS_PRECONDITION_FAILED && asks_for_quorum(&table)) {
-            tell_of_quorum(&call->error);
+            explain_quorum(&call->error);
         }
         result = qsi_amqp_answer_durable(call, status);
     }

@@ -29,22 +29,22 @@ static void set_owner(struct qsi_mutex *mutex, const void *owner)
     __atomic_store_n(&mutex->owner, owner, __ATOMIC_RELAXED);
 }
 
-static void note_locked(struct qsi_mutex *mutex)
+static void record_locked(struct qsi_mutex *mutex)
 {
     set_owner(mutex, &self);
 }
 
-static void note_unlocked(struct qsi_mutex *mutex)
+static void record_unlocked(struct qsi_mutex *mutex)
 {
     set_owner(mutex, NULL);
 }
 #else
-static inline void note_locked(struct qsi_mutex *mutex)
+static inline void record_locked(struct qsi_mutex *mutex)
 {
     (void)mutex;
 }
 
-static inline void note_unlocked(struct qsi_mutex *mutex)
+static inline void record_unlocked(struct qsi_mutex *mutex)
 {
     (void)mutex;
 }
@@ -53,7 +53,7 @@ static inline void note_unlocked(struct qsi_mutex *mutex)
 void qsi_mutex_init(struct qsi_mutex *mutex)
 {
     QS_ASSERT(pthread_mutex_init(&mutex->mutex, NULL) == 0);
-    note_unlocked(mutex);
+    record_unlocked(mutex);
 }
 
 void qsi_mutex_fini(struct qsi_mutex *mutex)
@@ -66,13 +66,13 @@ void qsi_mutex_lock(struct qsi_mutex *mutex)
 {
     QS_ASSERT_NOT_HELD(mutex); /* the thread would wait for itself forever */
     QS_ASSERT(pthread_mutex_lock(&mutex->mutex) == 0);
-    note_locked(mutex);
+    record_locked(mutex);
 }
 
 void qsi_mutex_unlock(struct qsi_mutex *mutex)
 {
     QS_ASSERT_HELD(mutex);
-    note_unlocked(mutex);
+    record_unlocked(mutex);
     QS_ASSERT(pthread_mutex_unlock(&mutex->mutex) == 0);
 }
 
@@ -137,7 +137,7 @@ bool qsi_cond_wait(struct qsi_cond *cond, struct qsi_mutex *mutex, uint64_t time
     int result;
 
     QS_ASSERT_HELD(mutex);
-    note_unlocked(mutex);
+    record_unlocked(mutex);
     if (timeout_ns == QSI_WAIT_FOREVER) {
         result = pthread_cond_wait(&cond->cond, &mutex->mutex);
         QS_ASSERT(result == 0);
@@ -145,7 +145,7 @@ bool qsi_cond_wait(struct qsi_cond *cond, struct qsi_mutex *mutex, uint64_t time
         result = wait_for(&cond->cond, &mutex->mutex, timeout_ns);
         QS_ASSERT(result == 0 || result == ETIMEDOUT);
     }
-    note_locked(mutex);
+    record_locked(mutex);
     return result == 0;
 }
 

@@ -304,7 +304,7 @@ struct listing {
     qs_status status;
 };
 
-static bool note_name(void *context, const char *name)
+static bool record_name(void *context, const char *name)
 {
     struct listing *listing = context;
     struct qsi_block_file file;
@@ -320,7 +320,7 @@ qs_status qsi_block_dir_list_others(struct qsi_block_dir *blocks, qsi_block_file
                                     void *context, struct qsi_buf *files_out, qs_error *error)
 {
     struct listing listing = {blocks, keep, context, files_out, QS_OK};
-    qs_status status = qsi_env_dir_list(blocks->env, blocks->dir, note_name, &listing, error);
+    qs_status status = qsi_env_dir_list(blocks->env, blocks->dir, record_name, &listing, error);
 
     if (status != QS_OK) {
         qsi_error_prefix(error, "%s", blocks->label);

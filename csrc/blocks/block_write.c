@@ -140,8 +140,8 @@ static void sum_content(struct qsi_block_head *head, const uint8_t *content)
 }
 
 /* Updates file after the block was written. */
-static void note_block(struct qsi_block_writer *writer, const struct qsi_block_head *head,
-                       struct qsi_block_entry *entry_out)
+static void record_block(struct qsi_block_writer *writer, const struct qsi_block_head *head,
+                         struct qsi_block_entry *entry_out)
 {
     struct qsi_block_file *file = writer->file;
     uint32_t bytes = QSI_BLOCK_HEAD_BYTES + head->content_bytes;
@@ -192,7 +192,7 @@ qs_status qsi_block_writer_put(struct qsi_block_writer *writer, struct qsi_built
     sum_content(&head, content);
     qsi_block_head_encode(block->chunk->data, &head);
     QS_TRY(write_at(writer, block->chunk->data, padded, at, error));
-    note_block(writer, &head, entry_out);
+    record_block(writer, &head, entry_out);
     return QS_OK;
 }
 
@@ -234,7 +234,7 @@ qs_status qsi_block_writer_put_rows(struct qsi_block_writer *writer,
         return qsi_block_fail(error, status, writer->blocks, file);
     }
     *crc_io = qs_crc32c(*crc_io, bytes, sizeof bytes);
-    note_block(writer, &head, entry_out);
+    record_block(writer, &head, entry_out);
     return QS_OK;
 }
 

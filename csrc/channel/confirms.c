@@ -379,7 +379,7 @@ enum qsi_verdict qsi_confirms_next(struct qsi_confirms *confirms, uint64_t durab
         return QSI_VERDICT_ACK;
     } else if (failed) {
         count = take_pending(confirms, UINT64_MAX, number_out);
-        confirms->nacked = confirms->nacked || (count > 0 && !confirms->nack_told);
+        confirms->nacked = confirms->nacked || (count > 0 && !confirms->nack_reported);
     }
     if (count == 0) {
         return QSI_VERDICT_NONE;

@@ -30,9 +30,9 @@ struct qsi_number_ranges {
 
 struct qsi_confirms {
     bool selected;
-    bool nacked;    /* a message was nacked since the last wait */
-    bool nack_told; /* a wait has returned nacks that are not reported yet */
-    bool has_early; /* some of immediate were confirmed early */
+    bool nacked;        /* a message was nacked since the last wait */
+    bool nack_reported; /* a wait has returned nacks that are not reported yet */
+    bool has_early;     /* some of immediate were confirmed early */
     uint64_t last_number;
     uint64_t reported;                  /* highest number acked or nacked with multiple */
     struct qsi_number_ranges pending;   /* waiting for their LSN */

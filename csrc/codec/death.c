@@ -206,23 +206,23 @@ static void put_death_again(struct writer *writer, struct qsi_slice death)
     end_sized(writer, at);
 }
 
-static bool is_same_death(const struct qsi_field *told, const struct qsi_death *death)
+static bool is_same_death(const struct qsi_field *known, const struct qsi_death *death)
 {
-    return told->type == 'F' && has_text(told->value, "queue", death->queue) &&
-           has_text(told->value, "reason",
+    return known->type == 'F' && has_text(known->value, "queue", death->queue) &&
+           has_text(known->value, "reason",
                     qsi_slice_make(death->reason, (uint32_t)strlen(death->reason)));
 }
 
 static void put_deaths(struct writer *writer, const struct qsi_death *death,
                        struct qsi_slice headers, struct qsi_slice expiration)
 {
-    struct qsi_slice told = deaths_of(headers);
-    struct qsi_field_walk walk = qsi_array_walk(told);
+    struct qsi_slice known = deaths_of(headers);
+    struct qsi_field_walk walk = qsi_array_walk(known);
     struct qsi_field field, same = {.name = QSI_SLICE_NULL};
     size_t at;
     bool again = false;
 
-    while (told.data != NULL && !again && qsi_field_next(&walk, &field)) {
+    while (known.data != NULL && !again && qsi_field_next(&walk, &field)) {
         again = is_same_death(&field, death);
         same = again ? field : same;
     }
@@ -234,8 +234,8 @@ static void put_deaths(struct writer *writer, const struct qsi_death *death,
     } else {
         put_first_death(writer, death, headers, expiration);
     }
-    walk = qsi_array_walk(told);
-    while (told.data != NULL && qsi_field_next(&walk, &field)) {
+    walk = qsi_array_walk(known);
+    while (known.data != NULL && qsi_field_next(&walk, &field)) {
         if (!is_same_death(&field, death)) {
             put(writer, &field.type, 1);
             put_value(writer, &field);
@@ -252,11 +252,11 @@ static void put_headers(struct writer *writer, const struct qsi_death *death,
     struct qsi_field field;
 
     while (headers.data != NULL && qsi_field_next(&walk, &field)) {
-        bool told_anew = is_named(&field, "x-death") ||
-                         (is_first && (is_named(&field, "x-first-death-reason") ||
-                                       is_named(&field, "x-first-death-queue") ||
-                                       is_named(&field, "x-first-death-exchange")));
-        if (!told_anew && !(death->has_new_key && is_named(&field, "CC"))) {
+        bool written_anew = is_named(&field, "x-death") ||
+                            (is_first && (is_named(&field, "x-first-death-reason") ||
+                                          is_named(&field, "x-first-death-queue") ||
+                                          is_named(&field, "x-first-death-exchange")));
+        if (!written_anew && !(death->has_new_key && is_named(&field, "CC"))) {
             put_field(writer, &field);
         }
     }
@@ -298,11 +298,11 @@ qs_status qsi_death_write(struct qsi_buf *properties_out, struct qsi_slice prope
 
 bool qsi_death_is_cycle(struct qsi_slice properties, struct qsi_slice queue)
 {
-    struct qsi_slice told = deaths_of(qsi_properties_headers(properties.data, properties.bytes));
-    struct qsi_field_walk walk = qsi_array_walk(told);
+    struct qsi_slice known = deaths_of(qsi_properties_headers(properties.data, properties.bytes));
+    struct qsi_field_walk walk = qsi_array_walk(known);
     struct qsi_field field;
 
-    while (told.data != NULL && qsi_field_next(&walk, &field)) {
+    while (known.data != NULL && qsi_field_next(&walk, &field)) {
         if (field.type != 'F' || has_text(field.value, "reason", QSI_SLICE_LITERAL("rejected"))) {
             return false; /* a client rejected it, so it does not circulate by itself */
         }

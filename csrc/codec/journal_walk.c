@@ -14,7 +14,7 @@ struct refs {
     size_t count; /* may exceed room: further references are only counted */
 };
 
-static void note_ref(struct refs *refs, struct qsi_slice cell)
+static void record_ref(struct refs *refs, struct qsi_slice cell)
 {
     if (refs->count < refs->room) {
         memcpy(refs->to + refs->count * QSI_BODY_REF_BYTES, cell.data, QSI_BODY_REF_BYTES);
@@ -30,7 +30,7 @@ static qs_status walk_messages(const uint8_t *record, struct refs *refs, qs_erro
     qsi_messages_view(&view, record);
     for (uint32_t row = 0; view.stored != NULL && row < view.row_count; row++) {
         if (qsi_messages_is_stored(&view, row)) {
-            note_ref(refs, qsi_messages_body(&view, row));
+            record_ref(refs, qsi_messages_body(&view, row));
         }
     }
     return QS_OK;

@@ -253,8 +253,8 @@ static bool fits(const struct qsi_record_build *build, const struct row *row, bo
                                                bytes_max);
 }
 
-static qs_status note_row(struct qsi_record_build *build, const struct qsi_messages *view,
-                          uint32_t row, const struct row *note)
+static qs_status record_row(struct qsi_record_build *build, const struct qsi_messages *view,
+                            uint32_t row, const struct row *note)
 {
     uint32_t code;
 
@@ -347,7 +347,7 @@ qs_status qsi_record_build_add(struct qsi_record_build *build,
             build->stored.bytes = stored_bytes;
             break;
         }
-        status = note_row(build, &view, row, &note);
+        status = record_row(build, &view, row, &note);
         if (status != QS_OK) {
             build->stored.bytes = stored_bytes;
             break;

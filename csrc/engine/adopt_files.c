@@ -142,7 +142,7 @@ struct looking {
     char unrouted[QS_ERROR_TEXT_BYTES / 2]; /* the first ones, in words */
 };
 
-static void note_unrouted(struct looking *looking, const struct qsi_staged_route *route)
+static void record_unrouted(struct looking *looking, const struct qsi_staged_route *route)
 {
     size_t used = strlen(looking->unrouted);
 
@@ -156,8 +156,8 @@ static void note_unrouted(struct looking *looking, const struct qsi_staged_route
     looking->adoption->unroutable += route->rows;
 }
 
-static qs_status note_stream(struct qsi_adoption *adoption, const struct qsi_staged_route *route,
-                             qs_error *error)
+static qs_status record_stream(struct qsi_adoption *adoption, const struct qsi_staged_route *route,
+                               qs_error *error)
 {
     uint64_t *ids;
 
@@ -185,7 +185,7 @@ static qs_status look_up(struct looking *looking, const struct qsi_staged_route 
         return QS_OK;
     }
     if (found->count == 0) {
-        note_unrouted(looking, route);
+        record_unrouted(looking, route);
         return QS_OK;
     }
     queue = qsi_queue_of(found->destinations[0]);
@@ -195,7 +195,7 @@ static qs_status look_up(struct looking *looking, const struct qsi_staged_route 
         return QS_OK;
     }
     adoption->stream_id = queue->container.id;
-    return note_stream(adoption, route, error);
+    return record_stream(adoption, route, error);
 }
 
 qs_status qsi_adoption_look_up(struct qsi_adoption *adoption, qs_error *error)

@@ -59,7 +59,7 @@ static qs_status find_key(const struct linking *linking, uint64_t *lsn_out, bool
 static uint64_t record_bytes_max(const struct linking *linking)
 {
     return qsi_stream_written_bytes(qsi_adopted_count(linking->adoption) +
-                                    QSI_STREAM_UNTOLD_SEGMENTS_MAX + 1) +
+                                    QSI_STREAM_UNNAMED_SEGMENTS_MAX + 1) +
            qsi_topology_bytes(&linking->key);
 }
 
@@ -254,7 +254,7 @@ static qs_status try_link(struct linking *linking, uint64_t *lsn_out, bool *repe
 
 /* Releases the lock meanwhile.  The stream's messages that only the journal has may be too many for
  * another record that names files: then a checkpoint flushes them. */
-static void tell_of_stream(const struct linking *linking) QSI_REQUIRES(qsi_store_mutex)
+static void report_stream(const struct linking *linking) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_ASSERT_HELD(&linking->store->mutex);
     if (linking->store->life == QSI_LIFE_OPEN && !linking->store->failed) {
@@ -288,7 +288,7 @@ qs_status qsi_adoption_link(struct qsi_adoption *adoption, struct qs_channel *ch
         .store = adoption->store,
         .key = {.type = QSI_RECORD_TRANSACTION, .strings = {qsi_slice_of(adoption->key)}},
     };
-    bool is_told = false;
+    bool is_reported = false;
     qs_status status = QS_EWOULDBLOCK;
 
     QS_ASSERT_HELD(&adoption->store->mutex);
@@ -301,9 +301,9 @@ qs_status qsi_adoption_link(struct qsi_adoption *adoption, struct qs_channel *ch
     }
     for (int i = 0; i < TRIES && status == QS_EWOULDBLOCK; i++) {
         status = try_link(&linking, lsn_out, repeated_out, error);
-        if (status == QS_EEMPTY && !is_told) {
-            tell_of_stream(&linking);
-            is_told = true;
+        if (status == QS_EEMPTY && !is_reported) {
+            report_stream(&linking);
+            is_reported = true;
             status = QS_EWOULDBLOCK;
         }
     }

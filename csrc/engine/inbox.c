@@ -143,7 +143,7 @@ static void keep_failing(struct looking *looking, const struct one *one,
     keep(looking, &known);
 }
 
-static void note_error(struct qs_store *store, const struct one *one, const qs_error *error)
+static void record_error(struct qs_store *store, const struct one *one, const qs_error *error)
 {
     qs_error detail = *error;
 
@@ -182,7 +182,7 @@ static qs_status answer(struct looking *looking, const struct one *one, qs_statu
     store->inbox.adopted += stored == QS_OK && status == QS_OK;
     store->inbox.refused += stored == QS_OK && status != QS_OK;
     qsi_store_unlock(store);
-    note_error(store, one, stored != QS_OK ? &error : detail);
+    record_error(store, one, stored != QS_OK ? &error : detail);
     return stored;
 }
 
@@ -285,7 +285,7 @@ static void leave_unread(struct looking *looking, const struct one *one, const q
     if (is_old(looking, one->expires_us)) {
         remove_note(looking, one);
     } else {
-        note_error(looking->store, one, error);
+        record_error(looking->store, one, error);
         keep_failing(looking, one, NULL, !is_past(looking, one->expires_us));
     }
 }
@@ -355,14 +355,14 @@ static void take_asked(struct looking *looking, const struct one *one)
     if (status == QS_OK) {
         take_owned(looking, &owned);  /* which looks at the clock again */
     } else if (status != QS_ENOENT) { /* which was taken back */
-        note_error(store, one, &error);
+        record_error(store, one, &error);
         keep_failing(looking, one, NULL, true);
     }
 }
 
 /* ---- all of them ---- */
 
-static bool note_name(void *context, const char *name)
+static bool record_name(void *context, const char *name)
 {
     struct looking *looking = context;
     struct qsi_inbox_name one = {.text = ""};
@@ -390,7 +390,7 @@ static qs_status list_names(struct looking *looking, qs_error *error)
     struct qsi_buf *names = &looking->names;
     uint8_t *room;
 
-    QS_TRY(qsi_env_dir_list(store->env, store->inbox.dir, note_name, looking, error));
+    QS_TRY(qsi_env_dir_list(store->env, store->inbox.dir, record_name, looking, error));
     if (looking->is_short || qsi_buf_reserve(&looking->known,
                                              names->bytes / sizeof(struct qsi_inbox_name) *
                                                  sizeof(struct qsi_inbox_known),

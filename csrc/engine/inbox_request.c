@@ -197,7 +197,7 @@ static qs_status load_owned(const struct qs_request *request, struct qsi_inbox_n
     return status;
 }
 
-static qs_status tell_failure(const struct qsi_inbox_note *note, qs_error *error)
+static qs_status report_failure(const struct qsi_inbox_note *note, qs_error *error)
 {
     qs_status status = (qs_status)note->status;
 
@@ -227,12 +227,11 @@ static qs_status read_answer(const struct qs_request *request, const struct qsi_
     *answered_out = true;
     *adoption_out = note->adoption;
     (void)qsi_env_remove(request->env, request->inbox, request->owned.text, NULL);
-    return status == QS_OK ? QS_OK : tell_failure(note, error);
+    return status == QS_OK ? QS_OK : report_failure(note, error);
 }
 
 /* An owner removed it when it expired, durably; or, much later, removed an answer to it. */
-static qs_status tell_it_is_gone(const struct qs_request *request, bool *answered_out,
-                                 qs_error *error)
+static qs_status report_gone(const struct qs_request *request, bool *answered_out, qs_error *error)
 {
     uint64_t now_us = request->env->wall_us(request->env);
 
@@ -259,7 +258,7 @@ qs_status qs_request_look(qs_request *request, bool *answered_out, qs_adoption *
         status = load_owned(request, &note, error); /* an owner began with it between the two */
     }
     if (status == QS_ENOENT) {
-        return tell_it_is_gone(request, answered_out, error);
+        return report_gone(request, answered_out, error);
     }
     QS_TRY(status);
     if (note.kind == QSI_INBOX_ANSWER) {

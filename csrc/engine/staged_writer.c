@@ -328,7 +328,7 @@ static uint64_t body_bytes_of(const struct qsi_batch *batch)
                                 : 0;
 }
 
-static void note_longest(struct qs_staged_writer *writer, const struct qsi_batch *batch)
+static void record_longest(struct qs_staged_writer *writer, const struct qsi_batch *batch)
 {
     uint64_t row = 0;
     uint32_t longest = qsi_arrow_body_max(&batch->arrays[0], &row);
@@ -375,7 +375,7 @@ qs_status qs_staged_writer_put(qs_staged_writer *writer, const struct ArrowSchem
     }
     if (status == QS_OK) {
         writer->staged.body_bytes += body_bytes_of(&batch);
-        note_longest(writer, &batch);
+        record_longest(writer, &batch);
         count_routes(writer, &batch);
     }
     qsi_batch_fini(&batch);
@@ -461,7 +461,7 @@ static void remove_file(const struct qs_staged_writer *writer)
     }
 }
 
-static void tell(const struct qsi_staged *staged, uint64_t bytes, qs_staged_info *info_out)
+static void report(const struct qsi_staged *staged, uint64_t bytes, qs_staged_info *info_out)
 {
     if (info_out != NULL) {
         *info_out = (qs_staged_info){
@@ -488,10 +488,10 @@ qs_status qs_staged_writer_close(qs_staged_writer *writer, bool keep, qs_staged_
     if (!keep || status != QS_OK) {
         remove_file(writer);
     }
-    tell(&writer->staged,
-         writer->staged.rows > 0 ? writer->staged.file.end + routes.bytes + QSI_STAGED_TAIL_BYTES
-                                 : 0,
-         info_out);
+    report(&writer->staged,
+           writer->staged.rows > 0 ? writer->staged.file.end + routes.bytes + QSI_STAGED_TAIL_BYTES
+                                   : 0,
+           info_out);
     qsi_buf_fini(&routes);
     free_writer(writer);
     return status;

@@ -27,7 +27,7 @@ static qs_file_system file_system_of(struct qs_store *store)
 }
 
 /* The findings of the open. */
-static void tell_recovery(const struct qsi_recovery *found, qs_stats *stats)
+static void report_recovery(const struct qsi_recovery *found, qs_stats *stats)
 {
     stats->recovered_lsn = found->from_lsn;
     stats->recovery_us = found->took_us;
@@ -43,7 +43,8 @@ static void tell_recovery(const struct qsi_recovery *found, qs_stats *stats)
     stats->ignored_arguments = found->ignored_arguments;
 }
 
-static void tell_inbox(const struct qs_store *store, qs_stats *stats) QSI_REQUIRES(qsi_store_mutex)
+static void report_inbox(const struct qs_store *store, qs_stats *stats)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     QS_ASSERT_HELD(&store->mutex);
     stats->inbox_adopted = store->inbox.adopted;
@@ -54,7 +55,8 @@ static void tell_inbox(const struct qs_store *store, qs_stats *stats) QSI_REQUIR
 }
 
 /* Published and delivered messages.  A channel in confirm mode has numbered its publishes. */
-static void tell_churn(const struct qs_store *store, qs_stats *stats) QSI_REQUIRES(qsi_store_mutex)
+static void report_churn(const struct qs_store *store, qs_stats *stats)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t in_confirm_mode = store->stats.received_confirm;
 
@@ -74,10 +76,10 @@ static void tell_churn(const struct qs_store *store, qs_stats *stats) QSI_REQUIR
 }
 
 /* Of other processes, of clients and consumers. */
-static void tell_others(struct qs_store *store, qs_stats *stats_out) QSI_REQUIRES(qsi_store_mutex)
+static void report_others(struct qs_store *store, qs_stats *stats_out) QSI_REQUIRES(qsi_store_mutex)
 {
-    tell_inbox(store, stats_out);
-    tell_churn(store, stats_out);
+    report_inbox(store, stats_out);
+    report_churn(store, stats_out);
     stats_out->slow_consumers = qsi_slow_count(store);
 }
 
@@ -137,8 +139,8 @@ void qs_store_stats(qs_store *store, qs_stats *stats_out)
         .clock_ahead_us = qsi_clock_ahead_us(store),
         .file_system = file_system_of(store),
     };
-    tell_recovery(&store->recovery, stats_out);
-    tell_others(store, stats_out);
+    report_recovery(&store->recovery, stats_out);
+    report_others(store, stats_out);
     qsi_store_leave(store);
 }
 
@@ -295,8 +297,8 @@ qs_status qs_store_queue_status(qs_store *store, qs_slice name, qs_queue_status 
     status_out->q3 = measure.q3;
     status_out->q4 = measure.q4;
     status_out->disk_bytes = measure.disk_bytes;
-    if (queue->kind->tell != NULL) {
-        queue->kind->tell(queue, status_out);
+    if (queue->kind->report != NULL) {
+        queue->kind->report(queue, status_out);
     }
     qsi_store_leave(store);
     return QS_OK;

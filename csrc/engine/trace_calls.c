@@ -102,8 +102,8 @@ qs_status qs_trace_next(qs_trace *trace, uint64_t timeout_ns, qs_trace_event *ev
     if (qsi_store_is_forked(store)) {
         return qsi_store_enter(store, error); /* which says so */
     }
-    qsi_traced_free(trace->told);
-    trace->told = NULL;
+    qsi_traced_free(trace->returned);
+    trace->returned = NULL;
     qsi_store_lock(store);
     next = await(trace, timeout_ns);
     is_open = store->life < QSI_LIFE_SHUT;
@@ -111,7 +111,7 @@ qs_status qs_trace_next(qs_trace *trace, uint64_t timeout_ns, qs_trace_event *ev
     if (next == NULL) {
         return is_open ? QS_EEMPTY : qsi_fail(error, QS_ESTORE_CLOSED, "the store is closed");
     }
-    trace->told = next;
+    trace->returned = next;
     qsi_traced_report(next, event_out);
     return QS_OK;
 }
@@ -154,7 +154,7 @@ void qs_trace_close(qs_trace *trace)
     qsi_store_lock(store);
     qsi_list_remove(&trace->in_store);
     qsi_trace_forget(trace);
-    qsi_traced_free(trace->told);
+    qsi_traced_free(trace->returned);
     qsi_free(trace);
     qsi_store_unref(store);
 }

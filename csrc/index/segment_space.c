@@ -246,7 +246,7 @@ struct others {
     qs_status status;
 };
 
-static bool note_other(void *context, const char *name)
+static bool record_other(void *context, const char *name)
 {
     struct others *others = context;
     struct qsi_segment_file file;
@@ -262,7 +262,7 @@ qs_status qsi_index_list_others(struct qsi_index *index, qsi_segment_filter *kee
                                 struct qsi_buf *files_out, qs_error *error)
 {
     struct others others = {keep, context, files_out, QS_OK};
-    qs_status status = qsi_env_dir_list(index->env, index->dir, note_other, &others, error);
+    qs_status status = qsi_env_dir_list(index->env, index->dir, record_other, &others, error);
 
     return status == QS_OK && others.status != QS_OK
                ? qsi_fail(error, others.status, "index: list of files to remove")

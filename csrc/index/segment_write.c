@@ -238,7 +238,8 @@ qs_status qsi_segment_writer_begin_packed(struct qsi_segment_writer **writer_out
 /* -- the heap --------------------------------------------------------------------------------- */
 
 /* Records a failure: slots put later could refer to missing bytes, so they are not written. */
-static qs_status note_failure(struct qsi_segment_writer *writer, qs_status status, qs_error *error)
+static qs_status record_failure(struct qsi_segment_writer *writer, qs_status status,
+                                qs_error *error)
 {
     QS_DCHECK(status != QS_OK);
     writer->failed = qsi_segment_fail(error, status, writer->file);
@@ -255,7 +256,7 @@ static qs_status write_at(struct qsi_segment_writer *writer, const void *data, s
         return QS_OK;
     }
     status = qsi_file_write(writer->index->env, writer->handle, &part, 1, offset, error);
-    return status == QS_OK ? QS_OK : note_failure(writer, status, error);
+    return status == QS_OK ? QS_OK : record_failure(writer, status, error);
 }
 
 static qs_status flush_heap(struct qsi_segment_writer *writer, qs_error *error)

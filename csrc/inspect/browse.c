@@ -54,9 +54,9 @@ qs_status qsi_browse_add(struct qsi_browse *browse, const struct qsi_taken *next
 
 /* Adds the message in a slot with a known record.  Does nothing if the message does not fit: the
  * batch is full then. */
-static qs_status note_slot(struct qsi_browse *browse, const struct qsi_store_queue *subqueue,
-                           const struct qsi_segment *segment, uint32_t slot,
-                           struct qsi_chunk *chunk, const uint8_t *record, uint32_t row)
+static qs_status record_slot(struct qsi_browse *browse, const struct qsi_store_queue *subqueue,
+                             const struct qsi_segment *segment, uint32_t slot,
+                             struct qsi_chunk *chunk, const uint8_t *record, uint32_t row)
     QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t at = slot / QSI_WORD_BITS - segment->word_base;
@@ -128,8 +128,8 @@ static uint32_t next_slot(const struct qsi_browse *browse, const struct qsi_queu
 
 /* ---- messages on the disk ---- */
 
-static qs_status note_loaded(struct qsi_browse *browse, struct qsi_store_queue *subqueue,
-                             const struct qsi_page_in *job) QSI_REQUIRES(qsi_store_mutex)
+static qs_status record_loaded(struct qsi_browse *browse, struct qsi_store_queue *subqueue,
+                               const struct qsi_page_in *job) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_segment_load *load = &job->load;
     uint32_t end = load->first + load->count;
@@ -139,8 +139,8 @@ static qs_status note_loaded(struct qsi_browse *browse, struct qsi_store_queue *
     for (; slot < end && !qsi_browse_is_full(browse);
          slot = next_slot(browse, &subqueue->core, job->segment, slot + 1)) {
         uint32_t i = slot - load->first;
-        QS_TRY(note_slot(browse, subqueue, job->segment, slot, load->chunk, load->chunk->data,
-                         load->rows != NULL ? load->rows[i] : i));
+        QS_TRY(record_slot(browse, subqueue, job->segment, slot, load->chunk, load->chunk->data,
+                           load->rows != NULL ? load->rows[i] : i));
     }
     return QS_OK;
 }
@@ -163,7 +163,7 @@ static qs_status load_and_note(struct qsi_browse *browse, struct qsi_store_queue
     }
     qsi_store_lock(store);
     if (status == QS_OK && job->load.chunk != NULL) {
-        status = note_loaded(browse, subqueue, job);
+        status = record_loaded(browse, subqueue, job);
     }
     qsi_page_in_take(job, &load);
     qsi_pager_job_end(store, subqueue);
@@ -212,7 +212,7 @@ static qs_status read_slot(struct qsi_browse *browse, struct qsi_store_queue *su
 
     if (run != NULL) {
         const uint8_t *record = qsi_run_record(run, (uint32_t)(seq - run->first_seq), &row);
-        return note_slot(browse, subqueue, segment, slot, run->messages.chunk, record, row);
+        return record_slot(browse, subqueue, segment, slot, run->messages.chunk, record, row);
     }
     *again_out = true;
     if (!qsi_appends(subqueue)) {

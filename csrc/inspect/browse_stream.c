@@ -9,8 +9,8 @@
 #define ROWS_MAX 1024u /* of the tail, in one step */
 
 /* Adds the durable messages of the batch that fit. */
-static qs_status note_batch(struct qsi_browse *browse, const struct qsi_stream_batch *batch,
-                            struct qsi_chunk *chunk, uint64_t end)
+static qs_status record_batch(struct qsi_browse *browse, const struct qsi_stream_batch *batch,
+                              struct qsi_chunk *chunk, uint64_t end)
 {
     for (uint32_t i = 0; i < batch->count && batch->first_offset + i < end; i++) {
         struct qsi_taken next = {.chunk = chunk, .count = 1, .first_tag = batch->first_offset + i};
@@ -48,7 +48,7 @@ static qs_status read_and_note(struct qsi_browse *browse, struct qsi_store_queue
     if (status == QS_OK) {
         struct qsi_chunk *chunk =
             batch.tail != NULL ? batch.tail->messages.chunk : batch.block.chunk;
-        status = note_batch(browse, &batch, chunk, end);
+        status = record_batch(browse, &batch, chunk, end);
         qsi_stream_batch_fini(&batch);
     } else if (status == QS_EEMPTY && batch.first_offset > browse->position) {
         browse->position = batch.first_offset;

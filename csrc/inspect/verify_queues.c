@@ -61,7 +61,7 @@ static qs_status declare(struct qsi_verify *verify, const struct qsi_topology *r
     return QS_OK;
 }
 
-static qs_status note_settle(struct qsi_verify *verify, const uint8_t *record, qs_error *error)
+static qs_status record_settle(struct qsi_verify *verify, const uint8_t *record, qs_error *error)
 {
     struct qsi_settle settle;
     struct qsi_known_queue *queue;
@@ -158,7 +158,7 @@ qs_status qsi_verify_collect_record(struct qsi_verify *verify, const uint8_t *re
     case QSI_RECORD_MESSAGES:
         return qsi_messages_check(record, error);
     case QSI_RECORD_SETTLE:
-        return note_settle(verify, record, error);
+        return record_settle(verify, record, error);
     case QSI_RECORD_QUEUE_DECLARE:
     case QSI_RECORD_PRIORITY_QUEUE_DECLARE:
     case QSI_RECORD_STREAM_DECLARE:

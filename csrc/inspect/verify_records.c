@@ -31,7 +31,7 @@ static qs_status check_key_file(struct qsi_verify *verify, const uint8_t *record
     return qsi_verify_found(verify, status, &detail, error);
 }
 
-static qs_status note_former(struct qsi_verify *verify, const uint8_t *record, qs_error *error)
+static qs_status record_former(struct qsi_verify *verify, const uint8_t *record, qs_error *error)
 {
     struct qsi_known_former former;
 
@@ -44,7 +44,7 @@ static qs_status note_former(struct qsi_verify *verify, const uint8_t *record, q
                : qsi_fail(error, QS_ENOMEM, "files of segments");
 }
 
-static qs_status note_checkpoint_record(struct qsi_verify *verify, const uint8_t *record,
+static qs_status record_from_checkpoint(struct qsi_verify *verify, const uint8_t *record,
                                         qs_error *error)
 {
     struct qsi_key_file_entry keys;
@@ -64,7 +64,7 @@ static qs_status note_checkpoint_record(struct qsi_verify *verify, const uint8_t
     case QSI_RECORD_WORK_SEGMENT:
         return qsi_work_segment_decode(&work_segment, record, error);
     case QSI_RECORD_FORMER_FILE:
-        return note_former(verify, record, error);
+        return record_former(verify, record, error);
     case QSI_RECORD_STORE_STATE:
         return qsi_store_state_decode(&next_queue_id, record, error);
     case QSI_RECORD_KEY_FILE:
@@ -77,7 +77,7 @@ static qs_status note_checkpoint_record(struct qsi_verify *verify, const uint8_t
 }
 
 /* Reads the checkpoint's records, up to one of invalid length. */
-static qs_status note_checkpoint(struct qsi_verify *verify, qs_error *error)
+static qs_status record_checkpoint(struct qsi_verify *verify, qs_error *error)
 {
     uint64_t at = QSI_CHECKPOINT_HEADER_BYTES;
     uint32_t count = 0;
@@ -90,7 +90,7 @@ static qs_status note_checkpoint(struct qsi_verify *verify, qs_error *error)
             qsi_fail_corrupt(&detail, verify->checkpoint_path, at, "a record leaves the file");
             return qsi_verify_found(verify, QS_ECORRUPT, &detail, error);
         }
-        status = note_checkpoint_record(verify, record, &detail);
+        status = record_from_checkpoint(verify, record, &detail);
         if (status == QS_ECORRUPT) {
             qs_error inner = detail;
             qsi_fail_corrupt(&detail, verify->checkpoint_path, at, "%s", inner.text);
@@ -125,7 +125,7 @@ qs_status qsi_verify_load_checkpoint(struct qsi_verify *verify, qs_error *error)
         return qsi_verify_found(verify, status, &detail, error);
     }
     qsi_verify_progress(verify, verify->checkpoint_bytes);
-    return note_checkpoint(verify, error);
+    return record_checkpoint(verify, error);
 }
 
 /* Checks segments, files of transaction keys, and bodies of the messages in the checkpoint. */
@@ -190,7 +190,7 @@ static qs_status walk_block(struct qsi_verify *verify, const struct qsi_scan_blo
     return QS_OK;
 }
 
-static qs_status note_block(void *context, const struct qsi_scan_block *block, qs_error *error)
+static qs_status record_block(void *context, const struct qsi_scan_block *block, qs_error *error)
 {
     struct qsi_verify *verify = context;
 
@@ -224,12 +224,12 @@ static qs_status scan(struct qsi_verify *verify, qsi_scan_visitor *visit, qs_err
 {
     struct qsi_scan_options options = {
         .salvage = verify->salvage,
-        .progress = visit == note_block ? journal_progress : NULL,
+        .progress = visit == record_block ? journal_progress : NULL,
         .progress_context = verify,
     };
     struct qsi_scan_result result;
 
-    QS_DCHECK(visit == note_block || visit == check_block);
+    QS_DCHECK(visit == record_block || visit == check_block);
     verify->bytes_before = verify->bytes_done;
     QS_TRY(qsi_journal_scan(verify->env, verify->journal_dir, &verify->manifest, &options, visit,
                             verify, &result, error));
@@ -242,7 +242,7 @@ static qs_status scan(struct qsi_verify *verify, qsi_scan_visitor *visit, qs_err
 qs_status qsi_verify_read_journal(struct qsi_verify *verify, qs_error *error)
 {
     qs_error detail = {0};
-    qs_status status = scan(verify, note_block, &detail);
+    qs_status status = scan(verify, record_block, &detail);
 
     if (status != QS_ECORRUPT) {
         return qsi_verify_found(verify, status, &detail, error);
@@ -252,7 +252,7 @@ qs_status qsi_verify_read_journal(struct qsi_verify *verify, qs_error *error)
     verify->salvage = true;
     verify->bytes_done = verify->bytes_before;
     verify->verified->journal_records = verify->verified->journal_bytes = 0;
-    status = scan(verify, note_block, &detail);
+    status = scan(verify, record_block, &detail);
     return qsi_verify_found(verify, status == QS_ECORRUPT ? QS_OK : status, &detail, error);
 }
 

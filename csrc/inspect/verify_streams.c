@@ -92,8 +92,8 @@ static struct written_file *written_files(const struct qsi_verify *verify, size_
 }
 
 /* Replaces what is known of these segments and later ones, as recovery does. */
-static qs_status note_written(struct qsi_verify *verify, const struct qsi_stream_written *written,
-                              qs_error *error)
+static qs_status record_written(struct qsi_verify *verify, const struct qsi_stream_written *written,
+                                qs_error *error)
 {
     struct qsi_stream_state_segment first;
     struct written_file *files;
@@ -138,7 +138,7 @@ qs_status qsi_verify_written(struct qsi_verify *verify, const uint8_t *record, b
             return status == QS_ECORRUPT && !is_certain ? QS_OK : status;
         }
     }
-    return note_written(verify, &written, error);
+    return record_written(verify, &written, error);
 }
 
 qs_status qsi_verify_written_files(struct qsi_verify *verify, qs_error *error)

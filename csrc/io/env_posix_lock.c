@@ -273,7 +273,7 @@ static bool find_path(int dir_fd, char path[static PATH_MAX])
 
 /* Records the directory's name in its parent.  Without /proc, or without permission for the parent,
  * a move of the directory is not detected. */
-static void note_entry(struct qsi_posix_lock *lock)
+static void record_entry(struct qsi_posix_lock *lock)
 {
     char path[PATH_MAX];
     const char *name;
@@ -361,7 +361,7 @@ qs_status qsi_posix_lock_take(int dir_fd, const char *name, bool is_shared,
         status = lock_file(lock, dir_fd, name, is_shared, operation, pid_out, error);
     }
     if (status == QS_OK) {
-        note_entry(lock);
+        record_entry(lock);
     }
     qsi_list_push_back(&process.locks, &lock->in_process);
     pthread_mutex_unlock(&process.mutex);

@@ -151,12 +151,12 @@ struct qsi_spare {
     enum qsi_fill fill;
 };
 /* Begins a spare with room for bytes in entries of at least entry_bytes, and not larger than
- * bytes_max unless that needs it.  hurried: a thread waits for it.  The spare is filled with zeros,
- * unless it is hurried or the journal grows so fast that its commits are large: then zeros would
- * cost more than they save. */
+ * bytes_max unless that needs it.  is_awaited: a thread waits for the spare.  It is filled with
+ * zeros, unless it is awaited or the journal grows so fast that its commits are large: then zeros
+ * would cost more than they save. */
 void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spare_out,
-                             uint64_t bytes, uint64_t entry_bytes, uint64_t bytes_max, bool hurried)
-    QSI_REQUIRES(qsi_store_mutex);
+                             uint64_t bytes, uint64_t entry_bytes, uint64_t bytes_max,
+                             bool is_awaited) QSI_REQUIRES(qsi_store_mutex);
 /* QS_ENOSPC changes nothing; try again later. */
 qs_status qsi_journal_spare_make(struct qsi_journal *journal, struct qsi_spare *spare,
                                  qs_error *error) QS_MUST_CHECK;

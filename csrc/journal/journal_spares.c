@@ -119,7 +119,8 @@ static bool grows_fast(struct qsi_journal *journal) QSI_REQUIRES(qsi_store_mutex
 }
 
 void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spare_out,
-                             uint64_t bytes, uint64_t entry_bytes, uint64_t bytes_max, bool hurried)
+                             uint64_t bytes, uint64_t entry_bytes, uint64_t bytes_max,
+                             bool is_awaited)
 {
     if (entry_bytes < journal->entry_bytes_max) {
         entry_bytes = journal->entry_bytes_max;
@@ -128,7 +129,7 @@ void qsi_journal_spare_begin(struct qsi_journal *journal, struct qsi_spare *spar
     spare_out->bytes =
         spare_bytes(journal, journal->last_spare_bytes, bytes, entry_bytes, bytes_max);
     spare_out->number = journal->making = qsi_journal_take_number(journal);
-    spare_out->fill = grows_fast(journal) || hurried ? QSI_FILL_RESERVE : QSI_FILL_ZEROS;
+    spare_out->fill = grows_fast(journal) || is_awaited ? QSI_FILL_RESERVE : QSI_FILL_ZEROS;
 }
 
 qs_status qsi_journal_spare_make(struct qsi_journal *journal, struct qsi_spare *spare,

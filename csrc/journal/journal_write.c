@@ -78,7 +78,7 @@ static qs_status end_file(struct qsi_journal *journal, qs_file *file, const stru
     return sync_file(journal, file, end->file_number, error);
 }
 
-static void note_begun(struct qsi_journal *journal)
+static void record_begun(struct qsi_journal *journal)
 {
     struct qsi_session start = {
         .salt = journal->header.salt,
@@ -129,7 +129,7 @@ static qs_status roll(struct qsi_journal *journal, uint64_t entry_bytes, qs_erro
         status = end_file(journal, old_file, &end, end_at, error);
     }
     journal->env->close(journal->env, old_file);
-    note_begun(journal);
+    record_begun(journal);
     return status;
 }
 

@@ -78,7 +78,7 @@ static void free_job(struct qsi_message_store *messages, struct qsi_compaction *
     qsi_free(job);
 }
 
-static void note_live(struct qsi_compaction *job)
+static void record_live(struct qsi_compaction *job)
 {
     for (uint32_t slot = 0; slot < job->slot_count; slot++) {
         if (qsi_counts_is_live(&job->from->counts, slot)) {
@@ -110,7 +110,7 @@ static struct qsi_compaction *create_job(struct qsi_message_store *messages,
         free_job(messages, job);
         return NULL;
     }
-    note_live(job);
+    record_live(job);
     return job;
 }
 

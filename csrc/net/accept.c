@@ -15,7 +15,7 @@
 
 #define ACCEPTED_AT_ONCE 64
 #define REST_NS (100 * QSI_NET_MS)
-#define TELL_NS (10 * QSI_NET_SECOND)
+#define LOG_AGAIN_NS (10 * QSI_NET_SECOND)
 #define TOO_MANY "there are as many connections as may be"
 #define NO_MEMORY "no memory is left"
 
@@ -109,8 +109,8 @@ static void turn_away(struct qs_server *server, int fd, const char *why)
     server->counts.connections_turned_away += 1;
     qsi_net_unlock(server);
     qsi_net_close(fd);
-    if (now_ns - server->told_away_ns >= TELL_NS) {
-        server->told_away_ns = now_ns;
+    if (now_ns - server->logged_away_ns >= LOG_AGAIN_NS) {
+        server->logged_away_ns = now_ns;
         qsi_net_log(server, QS_NOTE_WARNING, "AMQP: clients are turned away: %s", why);
     }
 }

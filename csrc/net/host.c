@@ -83,7 +83,7 @@ static void unwatch(void *context, struct qsi_amqp_session *session, void *watch
     qsi_net_unlock(server);
 }
 
-static void note_rung(struct qsi_net_watch *watch)
+static void record_rung(struct qsi_net_watch *watch)
 {
     if (qsi_list_is_empty(&watch->in_rung)) {
         qsi_list_push_back(&watch->connection->rung, &watch->in_rung);
@@ -92,7 +92,7 @@ static void note_rung(struct qsi_net_watch *watch)
 }
 
 /* Records the alarms; each connection tells its session in its next turn. */
-static void note_alarms(struct qsi_net_vhost *vhost, uint32_t alarms)
+static void record_alarms(struct qsi_net_vhost *vhost, uint32_t alarms)
 {
     struct qs_server *server = vhost->server;
 
@@ -120,10 +120,10 @@ void qsi_net_take_rung(struct qsi_net_vhost *vhost)
                     : qs_listener_next(vhost->channels, rung, RUNG_AT_ONCE, &alarms);
         qsi_mutex_unlock(&server->channels_mutex);
         for (size_t i = 0; i < count; i++) {
-            note_rung(rung[i]);
+            record_rung(rung[i]);
         }
     } while (count == RUNG_AT_ONCE);
-    note_alarms(vhost, alarms);
+    record_alarms(vhost, alarms);
 }
 
 void qsi_net_hold(struct qsi_net_vhost *vhost)
@@ -172,7 +172,7 @@ static void fill_random(void *context, void *bytes_out, size_t bytes)
     QS_ASSERT(status == QS_OK);
 }
 
-static void tell_client(void *context, struct qsi_amqp_session *session, qs_client *client_out)
+static void describe_client(void *context, struct qsi_amqp_session *session, qs_client *client_out)
 {
     const struct qsi_net_connection *connection = connection_of(session);
 
@@ -186,7 +186,7 @@ struct qsi_amqp_host qsi_net_host(bool asks_permissions)
     return (struct qsi_amqp_host){.authenticate = authenticate,
                                   .permit = asks_permissions ? permit : NULL,
                                   .find_store = find_store,
-                                  .tell_client = tell_client,
+                                  .describe_client = describe_client,
                                   .watch = watch,
                                   .unwatch = unwatch,
                                   .fill_random = fill_random};

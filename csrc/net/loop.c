@@ -83,7 +83,7 @@ static void welcome_back(struct qsi_list *returned, uint64_t now_ns)
 
 /* Marks all connections: each tells its session of the end in its next turn.  One that is with a
  * worker has that turn when it is back. */
-static void tell_shut(struct qs_server *server)
+static void notify_all(struct qs_server *server)
 {
     for (struct qsi_list *node = server->connections.next; node != &server->connections;
          node = node->next) {
@@ -170,7 +170,7 @@ static bool look_around(struct qs_server *server)
     if (is_stopping && !server->is_shutting) {
         server->is_shutting = true;
         close_listeners(server);
-        tell_shut(server);
+        notify_all(server);
     }
     if (is_stopping && now_ns >= server->cut_by_ns) {
         cut_off(server);
@@ -180,7 +180,7 @@ static bool look_around(struct qs_server *server)
 
 /* ---- events of epoll and timers ---- */
 
-static void note_connection(struct qsi_net_connection *connection, uint32_t events)
+static void record_events(struct qsi_net_connection *connection, uint32_t events)
 {
     if (connection->fd == QSI_NET_NO_FD) { /* it ended after epoll_wait returned */
         return;
@@ -193,7 +193,7 @@ static void note_connection(struct qsi_net_connection *connection, uint32_t even
     qsi_net_make_ready(connection);
 }
 
-static void note(struct qs_server *server, const struct epoll_event *event)
+static void take_event(struct qs_server *server, const struct epoll_event *event)
 {
     struct qsi_net_source *source = event->data.ptr;
     eventfd_t unused;
@@ -206,7 +206,7 @@ static void note(struct qs_server *server, const struct epoll_event *event)
         qsi_net_accept_all(server, (struct qsi_net_listener *)(void *)source);
         break;
     case QSI_NET_CONNECTION:
-        note_connection((struct qsi_net_connection *)(void *)source, event->events);
+        record_events((struct qsi_net_connection *)(void *)source, event->events);
         break;
     case QSI_NET_CHANNELS:
         qsi_net_take_rung((struct qsi_net_vhost *)(void *)source);
@@ -297,7 +297,7 @@ void *qsi_net_run_loop(void *argument)
     while (look_around(server)) {
         int count = epoll_wait(server->epoll_fd, events, EVENTS, timeout_ms(server));
         for (int i = 0; i < count; i++) {
-            note(server, &events[i]);
+            take_event(server, &events[i]);
         }
         fire_timers(server, qsi_net_now(server));
         if (qsi_net_now(server) >= server->accept_again_ns) {

@@ -82,7 +82,7 @@ static bool has_room_for(int fd)
 }
 
 /* Registers fd.  Returns fd, or -1 with errno set and fd closed.  REQUIRES the mutex. */
-static int note(int fd)
+static int record(int fd)
 {
     if (fd < 0) {
         return fd;
@@ -101,7 +101,7 @@ int qsi_net_socket(int family, int type)
     int fd;
 
     pthread_mutex_lock(&process.mutex);
-    fd = note(socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    fd = record(socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     pthread_mutex_unlock(&process.mutex);
     return fd;
 }
@@ -111,7 +111,7 @@ int qsi_net_accept(int listener_fd, struct sockaddr *peer_out, unsigned *peer_by
     int fd;
 
     pthread_mutex_lock(&process.mutex);
-    fd = note(accept4(listener_fd, peer_out, peer_bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    fd = record(accept4(listener_fd, peer_out, peer_bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
     pthread_mutex_unlock(&process.mutex);
     return fd;
 }
@@ -121,7 +121,7 @@ bool qsi_net_adopt(int fd)
     bool is_noted;
 
     pthread_mutex_lock(&process.mutex);
-    is_noted = note(fd) == fd;
+    is_noted = record(fd) == fd;
     pthread_mutex_unlock(&process.mutex);
     return is_noted;
 }

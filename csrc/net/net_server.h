@@ -71,7 +71,7 @@ struct qsi_net_vhost {
     uint64_t sessions QSI_GUARDED_BY(qsi_net_mutex);
     uint64_t end_by_ns QSI_GUARDED_BY(qsi_net_mutex); /* then its connections are cut off */
     uint32_t enders QSI_GUARDED_BY(qsi_net_mutex);    /* threads that add or end it */
-    bool must_tell QSI_GUARDED_BY(qsi_net_mutex);     /* its connections must be told of its end */
+    bool must_notify QSI_GUARDED_BY(qsi_net_mutex);   /* its connections must be told of its end */
     char name[256];
 };
 
@@ -165,7 +165,7 @@ struct qs_server {
     struct qsi_timers timers;
     struct qsi_failures failures;
     uint64_t accept_again_ns; /* when listeners that failed to accept are watched again */
-    uint64_t told_away_ns;    /* the last time when the log said that clients are turned away */
+    uint64_t logged_away_ns;  /* the last time when the log said that clients are turned away */
     uint64_t cut_by_ns;       /* stop_by_ns */
     bool is_shutting;
 

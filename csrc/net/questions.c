@@ -217,8 +217,8 @@ static enum qsi_amqp_verdict verdict_of(const struct qsi_net_question *question)
 }
 
 /* Logs a failed login, and sets the time of its answer. */
-static void note_failure(struct qsi_net_connection *connection,
-                         const struct qsi_net_question *question)
+static void record_failure(struct qsi_net_connection *connection,
+                           const struct qsi_net_question *question)
 {
     struct qs_server *server = connection->server;
     uint64_t now_ns = qsi_net_now(server);
@@ -238,13 +238,14 @@ void qsi_net_refuse_login(struct qsi_net_connection *connection)
     qsi_amqp_session_answer(connection->session, QSI_AMQP_REFUSED, slice_of(""));
 }
 
-static void tell(struct qsi_net_connection *connection, const struct qsi_net_question *question)
+static void pass_answer(struct qsi_net_connection *connection,
+                        const struct qsi_net_question *question)
 {
     enum qsi_amqp_verdict verdict = verdict_of(question);
     qs_slice user = {.data = question->user, .bytes = question->user_bytes};
 
     if (is_login(question) && verdict == QSI_AMQP_REFUSED) {
-        note_failure(connection, question);
+        record_failure(connection, question);
     } else {
         connection->has_asked = connection->has_asked && !is_login(question);
         qsi_amqp_session_answer(connection->session, verdict, user);
@@ -288,9 +289,9 @@ static void free_all(struct qsi_list *list)
  * stays in the list until the worker gives it back, which wakes this thread. */
 void qsi_net_take_answers(struct qs_server *server)
 {
-    struct qsi_list told, early;
+    struct qsi_list answered, early;
 
-    qsi_list_init(&told);
+    qsi_list_init(&answered);
     qsi_list_init(&early);
     qsi_net_lock(server);
     while (!qsi_list_is_empty(&server->answers)) {
@@ -299,7 +300,7 @@ void qsi_net_take_answers(struct qs_server *server)
             qsi_map_get_number(&server->by_number, question->connection);
         bool is_early = connection != NULL && connection->place == QSI_NET_AWAY;
         qsi_list_remove(&question->in_list);
-        qsi_list_push_back(is_early ? &early : &told, &question->in_list);
+        qsi_list_push_back(is_early ? &early : &answered, &question->in_list);
     }
     while (!qsi_list_is_empty(&early)) {
         struct qsi_list *node = early.next;
@@ -307,15 +308,15 @@ void qsi_net_take_answers(struct qs_server *server)
         qsi_list_push_back(&server->answers, node);
     }
     qsi_net_unlock(server);
-    for (struct qsi_list *node = told.next; node != &told; node = node->next) {
+    for (struct qsi_list *node = answered.next; node != &answered; node = node->next) {
         struct qsi_net_question *question = question_at(node);
         struct qsi_net_connection *connection =
             qsi_map_get_number(&server->by_number, question->connection);
         if (connection != NULL && connection->place == QSI_NET_HERE) {
-            tell(connection, question);
+            pass_answer(connection, question);
         }
     }
-    free_all(&told);
+    free_all(&answered);
 }
 
 void qsi_net_free_questions(struct qs_server *server)

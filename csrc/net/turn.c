@@ -129,7 +129,7 @@ void qsi_net_end(struct qsi_net_connection *connection, bool is_reset)
 
 /* ---- a turn ---- */
 
-static void tell_rung(struct qsi_net_connection *connection)
+static void pass_rung(struct qsi_net_connection *connection)
 {
     while (!qsi_list_is_empty(&connection->rung)) {
         struct qsi_net_watch *watch =
@@ -153,7 +153,7 @@ static const char *reason_of(uint32_t alarms)
     return (alarms & QS_ALARM_DISK) != 0 ? "low on disk" : "low on memory";
 }
 
-static void tell_alarms(struct qsi_net_connection *connection, uint64_t now_ns)
+static void pass_alarms(struct qsi_net_connection *connection, uint64_t now_ns)
 {
     uint32_t alarms = connection->vhost == NULL ? 0 : connection->vhost->alarms;
 
@@ -163,7 +163,7 @@ static void tell_alarms(struct qsi_net_connection *connection, uint64_t now_ns)
     }
 }
 
-static void tell_shut(struct qsi_net_connection *connection, uint64_t now_ns)
+static void pass_shut(struct qsi_net_connection *connection, uint64_t now_ns)
 {
     char text[sizeof connection->vhost->name + 64];
 
@@ -274,10 +274,10 @@ void qsi_net_serve(struct qsi_net_connection *connection, uint64_t now_ns)
     if (connection->refuse_at_ns <= now_ns) {
         qsi_net_refuse_login(connection);
     }
-    tell_shut(connection, now_ns);
+    pass_shut(connection, now_ns);
     qsi_net_flush(connection, now_ns);
-    tell_rung(connection);
-    tell_alarms(connection, now_ns);
+    pass_rung(connection);
+    pass_alarms(connection, now_ns);
     if (connection->is_cut && !qsi_amqp_session_reads(session)) {
         connection->is_lost = true; /* nothing is read, so no read would notice */
     }

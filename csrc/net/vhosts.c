@@ -153,7 +153,7 @@ static void close_channels(struct qsi_net_vhost *vhost)
     qsi_mutex_unlock(&server->channels_mutex);
 }
 
-static void note_begun(struct qsi_net_vhost *vhost)
+static void record_begun(struct qsi_net_vhost *vhost)
 {
     struct qs_server *server = vhost->server;
 
@@ -165,7 +165,7 @@ static void note_begun(struct qsi_net_vhost *vhost)
 }
 
 /* REQUIRES that the caller is one of its enders.  The caller does not use the vhost after this. */
-static void note_ended(struct qsi_net_vhost *vhost)
+static void record_ended(struct qsi_net_vhost *vhost)
 {
     struct qs_server *server = vhost->server;
 
@@ -194,10 +194,10 @@ qs_status qsi_net_add_vhost(struct qs_server *server, const char *name, qs_store
     status = begin(vhost, error);
     qsi_mutex_unlock(&server->channels_mutex);
     if (status == QS_OK) {
-        note_begun(vhost);
+        record_begun(vhost);
     } else {
         close_channels(vhost);
-        note_ended(vhost);
+        record_ended(vhost);
     }
     return status;
 }
@@ -237,12 +237,12 @@ void qsi_net_leave_vhost(struct qsi_net_connection *connection)
 
 /* ---- the end ---- */
 
-static bool must_tell(const struct qsi_net_vhost *vhost) QSI_REQUIRES(qsi_net_mutex)
+static bool must_notify(const struct qsi_net_vhost *vhost) QSI_REQUIRES(qsi_net_mutex)
 {
-    return vhost != NULL && vhost->must_tell;
+    return vhost != NULL && vhost->must_notify;
 }
 
-static void tell(struct qsi_net_connection *connection, uint64_t end_by_ns)
+static void notify(struct qsi_net_connection *connection, uint64_t end_by_ns)
 {
     connection->must_shut = true;
     if (end_by_ns < connection->end_by_ns) {
@@ -259,13 +259,13 @@ void qsi_net_notify_ended_vhosts(struct qs_server *server)
              node = node->next) {
             struct qsi_net_connection *connection =
                 QSI_LIST_OWNER(node, struct qsi_net_connection, in_server);
-            if (must_tell(connection->vhost)) {
-                tell(connection, connection->vhost->end_by_ns);
+            if (must_notify(connection->vhost)) {
+                notify(connection, connection->vhost->end_by_ns);
             }
         }
         for (struct qsi_list *node = server->vhosts.next; node != &server->vhosts;
              node = node->next) {
-            vhost_at(node)->must_tell = false;
+            vhost_at(node)->must_notify = false;
         }
         server->vhosts_end = false;
     }
@@ -287,7 +287,7 @@ void qsi_net_end_vhost(struct qs_server *server, const char *name, uint64_t end_
     if (vhost != NULL && vhost->state == QSI_NET_VHOST_SERVES) {
         vhost->state = QSI_NET_VHOST_ENDS;
         vhost->end_by_ns = end_by_ns;
-        vhost->must_tell = server->vhosts_end = true;
+        vhost->must_notify = server->vhosts_end = true;
         qsi_net_wake(server);
     }
     while (vhost != NULL && vhost->sessions > 0) {
@@ -296,7 +296,7 @@ void qsi_net_end_vhost(struct qs_server *server, const char *name, uint64_t end_
     qsi_net_unlock(server);
     if (vhost != NULL) {
         close_channels(vhost);
-        note_ended(vhost);
+        record_ended(vhost);
     }
 }
 

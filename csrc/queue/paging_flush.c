@@ -91,7 +91,7 @@ static uint32_t flush_words(const struct qsi_flush *flush)
     return qsi_bitmap_words(flush->to);
 }
 
-static qs_status note_deliveries(struct qsi_flush *flush) QSI_REQUIRES(qsi_store_mutex)
+static qs_status record_deliveries(struct qsi_flush *flush) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_segment *segment = flush->segment;
     uint32_t base = segment->word_base * QSI_WORD_BITS;
@@ -113,7 +113,7 @@ static qs_status note_deliveries(struct qsi_flush *flush) QSI_REQUIRES(qsi_store
     return QS_OK;
 }
 
-static qs_status note_live(struct qsi_flush *flush) QSI_REQUIRES(qsi_store_mutex)
+static qs_status record_live(struct qsi_flush *flush) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_queue *queue = flush->queue;
     const struct qsi_segment *segment = flush->segment;
@@ -128,7 +128,7 @@ static qs_status note_live(struct qsi_flush *flush) QSI_REQUIRES(qsi_store_mutex
     if (flush->live == NULL || flush->seen == NULL || (mixed && flush->transient == NULL)) {
         return QS_ENOMEM;
     }
-    QS_TRY(note_deliveries(flush));
+    QS_TRY(record_deliveries(flush));
     if (segment->delayed_count > 0) {
         flush->dues = qsi_segment_copy_dues(segment, qsi_queue_words(queue));
         if (flush->dues == NULL) {
@@ -210,7 +210,7 @@ qs_status qsi_flush_begin(struct qsi_flush *flush, struct qsi_queue *queue, uint
     flush->to = (uint32_t)(flush->end_seq - segment_seq);
     qsi_flush_refresh(flush);
     flush->runs = qsi_zalloc((run_count + 1) * sizeof *flush->runs);
-    status = flush->runs != NULL ? note_live(flush) : QS_ENOMEM;
+    status = flush->runs != NULL ? record_live(flush) : QS_ENOMEM;
     first_run = qsi_queue_find_run(queue, from_seq);
     for (uint32_t i = 0; status == QS_OK && i < run_count; i++) {
         status = copy_run(&flush->runs[i], qsi_queue_run_at(queue, first_run + i), segment_seq,

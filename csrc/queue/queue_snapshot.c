@@ -395,7 +395,7 @@ static qs_status encode(const struct qsi_snapshot *snapshot, struct qsi_buf *out
 /* ---- the end ---- */
 
 /* From now on these areas must not be written. */
-static void note_named(const struct queue_snapshot *self) QSI_REQUIRES(qsi_store_mutex)
+static void record_named(const struct queue_snapshot *self) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_queue *queue = queue_of(self);
 
@@ -437,7 +437,7 @@ static void end_snapshot(struct qsi_snapshot *snapshot, bool counts) QSI_REQUIRE
     struct queue_snapshot *self = self_of(snapshot);
 
     if (counts) {
-        note_named(self);
+        record_named(self);
     } else {
         want_syncs(self);
     }

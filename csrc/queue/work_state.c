@@ -50,11 +50,11 @@ static void live_words(const struct qsi_queue *queue, const struct qsi_segment *
     *end_out = end;
 }
 
-/* A segment while it is told: told has the bitmaps' size, and how many planes they are. */
-struct telling {
+/* A segment while it is encoded: encoded has the bitmaps' size, and how many planes they are. */
+struct encoding {
     const struct qsi_queue *queue;
     const struct qsi_segment *segment;
-    struct qsi_work_segment told;
+    struct qsi_work_segment encoded;
     uint8_t *record;                        /* NULL: notes are counted */
     uint32_t wide[QSI_WORK_PLANES_MAX + 1]; /* messages whose counts need so many planes */
 };
@@ -66,10 +66,10 @@ static uint32_t deliveries_of(const struct qsi_segment *segment, uint32_t slot)
 }
 
 /* The values of a message that the bitmaps do not have; false: they have all. */
-static bool note_of(const struct telling *telling, uint32_t slot, uint64_t seen,
+static bool note_of(const struct encoding *encoding, uint32_t slot, uint64_t seen,
                     struct qsi_work_note *note_out) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct qsi_segment *segment = telling->segment;
+    const struct qsi_segment *segment = encoding->segment;
     uint32_t word = slot / QSI_WORD_BITS, bit = slot % QSI_WORD_BITS;
     uint32_t known = (uint32_t)(seen >> bit & 1);
     uint32_t deliveries = segment->deliveries != NULL ? deliveries_of(segment, slot) : known;
@@ -81,83 +81,83 @@ static bool note_of(const struct telling *telling, uint32_t slot, uint64_t seen,
         .due_us = is_delayed ? qsi_segment_due(segment, slot) : 0,
     };
     return is_delayed ||
-           (telling->told.plane_count > 0 ? deliveries >> telling->told.plane_count != 0
-                                          : deliveries != known);
+           (encoding->encoded.plane_count > 0 ? deliveries >> encoding->encoded.plane_count != 0
+                                              : deliveries != known);
 }
 
 /* Writes or counts the notes. */
-static void tell_notes(struct telling *telling) QSI_REQUIRES(qsi_store_mutex)
+static void put_notes(struct encoding *encoding) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct qsi_segment *segment = telling->segment;
+    const struct qsi_segment *segment = encoding->segment;
     uint32_t count = 0;
 
     for (uint32_t at = 0; at < segment->word_count; at++) {
         uint32_t word = segment->word_base + at;
-        uint64_t live = qsi_segment_live(telling->queue, segment, word);
+        uint64_t live = qsi_segment_live(encoding->queue, segment, word);
         uint64_t seen = live != 0 ? qsi_segment_seen_before(segment, word) : 0;
         for (; live != 0; live &= live - 1) {
             struct qsi_work_note note;
             uint32_t slot = word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(live);
-            if (!note_of(telling, slot, seen, &note)) {
+            if (!note_of(encoding, slot, seen, &note)) {
                 continue;
             }
-            if (telling->record != NULL) {
-                qsi_work_segment_put_note(telling->record, count, &note);
+            if (encoding->record != NULL) {
+                qsi_work_segment_put_note(encoding->record, count, &note);
             }
             count += 1;
         }
     }
-    QS_DCHECK(telling->record == NULL || count == telling->told.note_count);
-    telling->told.note_count = count;
+    QS_DCHECK(encoding->record == NULL || count == encoding->encoded.note_count);
+    encoding->encoded.note_count = count;
 }
 
 /* The number of planes that takes the fewest bytes, including the remaining notes. */
-static void choose_planes(struct telling *telling) QSI_REQUIRES(qsi_store_mutex)
+static void choose_planes(struct encoding *encoding) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct qsi_segment *segment = telling->segment;
-    uint64_t best = (uint64_t)telling->told.note_count * QSI_WORK_NOTE_BYTES, wider = 0;
+    const struct qsi_segment *segment = encoding->segment;
+    uint64_t best = (uint64_t)encoding->encoded.note_count * QSI_WORK_NOTE_BYTES, wider = 0;
 
     for (uint32_t at = 0; at < segment->word_count; at++) {
         uint32_t word = segment->word_base + at;
-        for (uint64_t live = qsi_segment_live(telling->queue, segment, word); live != 0;
+        for (uint64_t live = qsi_segment_live(encoding->queue, segment, word); live != 0;
              live &= live - 1) {
             uint32_t slot = word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(live);
             uint32_t deliveries = deliveries_of(segment, slot);
-            telling->wide[deliveries == 0 ? 0 : 32 - (uint32_t)__builtin_clz(deliveries)] += 1;
+            encoding->wide[deliveries == 0 ? 0 : 32 - (uint32_t)__builtin_clz(deliveries)] += 1;
         }
     }
     for (uint32_t planes = QSI_WORK_PLANES_MAX; planes > 0; planes--) {
         uint64_t bytes =
-            (uint64_t)telling->told.word_count * planes * 8 + wider * QSI_WORK_NOTE_BYTES;
+            (uint64_t)encoding->encoded.word_count * planes * 8 + wider * QSI_WORK_NOTE_BYTES;
         if (bytes < best) {
             best = bytes;
-            telling->told.plane_count = planes;
+            encoding->encoded.plane_count = planes;
         }
-        wider += telling->wide[planes];
+        wider += encoding->wide[planes];
     }
 }
 
-static void put_words(const struct telling *telling) QSI_REQUIRES(qsi_store_mutex)
+static void put_words(const struct encoding *encoding) QSI_REQUIRES(qsi_store_mutex)
 {
-    const struct qsi_segment *segment = telling->segment;
+    const struct qsi_segment *segment = encoding->segment;
 
-    for (uint32_t index = 0; index < telling->told.word_count; index++) {
-        uint32_t word = telling->told.word_base + index;
-        uint64_t live = qsi_segment_live(telling->queue, segment, word);
+    for (uint32_t index = 0; index < encoding->encoded.word_count; index++) {
+        uint32_t word = encoding->encoded.word_base + index;
+        uint64_t live = qsi_segment_live(encoding->queue, segment, word);
         uint64_t planes[QSI_WORK_PLANES_MAX] = {0};
-        qsi_work_segment_put_word(telling->record, QSI_WORK_SETTLED, index,
-                                  qsi_segment_assigned(telling->queue, segment, word) & ~live);
-        qsi_work_segment_put_word(telling->record, QSI_WORK_SEEN, index,
+        qsi_work_segment_put_word(encoding->record, QSI_WORK_SETTLED, index,
+                                  qsi_segment_assigned(encoding->queue, segment, word) & ~live);
+        qsi_work_segment_put_word(encoding->record, QSI_WORK_SEEN, index,
                                   qsi_segment_seen_before(segment, word) & live);
-        for (; telling->told.plane_count > 0 && live != 0; live &= live - 1) {
+        for (; encoding->encoded.plane_count > 0 && live != 0; live &= live - 1) {
             uint32_t slot = word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(live);
             uint32_t deliveries = deliveries_of(segment, slot);
             for (uint32_t plane = 0; deliveries >> plane != 0; plane++) {
                 planes[plane] |= (deliveries >> plane & 1) != 0 ? live & -live : 0;
             }
         }
-        for (uint32_t plane = 0; plane < telling->told.plane_count; plane++) {
-            qsi_work_segment_put_word(telling->record, QSI_WORK_PLANES + plane, index,
+        for (uint32_t plane = 0; plane < encoding->encoded.plane_count; plane++) {
+            qsi_work_segment_put_word(encoding->record, QSI_WORK_PLANES + plane, index,
                                       planes[plane]);
         }
     }
@@ -166,30 +166,30 @@ static void put_words(const struct telling *telling) QSI_REQUIRES(qsi_store_mute
 static qs_status put_segment(struct work_snapshot *self, const struct qsi_queue *queue,
                              const struct qsi_segment *segment) QSI_REQUIRES(qsi_store_mutex)
 {
-    struct telling telling = {.queue = queue,
-                              .segment = segment,
-                              .told = {.queue_id = queue->container.id,
-                                       .number = segment->number,
-                                       .keeps_deliveries = segment->deliveries != NULL}};
+    struct encoding encoding = {.queue = queue,
+                                .segment = segment,
+                                .encoded = {.queue_id = queue->container.id,
+                                            .number = segment->number,
+                                            .keeps_deliveries = segment->deliveries != NULL}};
     bool has_notes = segment->deliveries != NULL || segment->delayed_count > 0;
     uint32_t end;
     uint64_t bytes;
 
-    live_words(queue, segment, &telling.told.word_base, &end);
-    telling.told.word_count = end - telling.told.word_base;
+    live_words(queue, segment, &encoding.encoded.word_base, &end);
+    encoding.encoded.word_count = end - encoding.encoded.word_base;
     if (has_notes) {
-        tell_notes(&telling);
+        put_notes(&encoding);
     }
-    if (segment->deliveries != NULL && telling.told.note_count > 0) {
-        choose_planes(&telling);
-        tell_notes(&telling);
+    if (segment->deliveries != NULL && encoding.encoded.note_count > 0) {
+        choose_planes(&encoding);
+        put_notes(&encoding);
     }
-    bytes = qsi_work_segment_bytes(&telling.told);
-    QS_TRY(qsi_buf_reserve(&self->records, bytes, &telling.record));
-    qsi_work_segment_encode(telling.record, &telling.told);
-    put_words(&telling);
+    bytes = qsi_work_segment_bytes(&encoding.encoded);
+    QS_TRY(qsi_buf_reserve(&self->records, bytes, &encoding.record));
+    qsi_work_segment_encode(encoding.record, &encoding.encoded);
+    put_words(&encoding);
     if (has_notes) {
-        tell_notes(&telling);
+        put_notes(&encoding);
     }
     self->records.bytes += bytes;
     self->record_count += 1;
@@ -299,14 +299,14 @@ static qs_status restore_state(struct qsi_queue *queue, const uint8_t *record, q
 }
 
 static qs_status restore_dues(struct qsi_queue *queue, struct qsi_segment *segment,
-                              const struct qsi_work_segment *told) QSI_REQUIRES(qsi_store_mutex)
+                              const struct qsi_work_segment *encoded) QSI_REQUIRES(qsi_store_mutex)
 {
     uint64_t *dues = NULL;
     qs_status status;
 
-    for (uint32_t i = 0; i < told->note_count; i++) {
+    for (uint32_t i = 0; i < encoded->note_count; i++) {
         struct qsi_work_note note;
-        qsi_work_segment_note(told, i, &note);
+        qsi_work_segment_note(encoded, i, &note);
         if (note.due_us != 0 && dues == NULL) {
             dues = qsi_zalloc((size_t)segment->word_count * QSI_WORD_BITS * sizeof *dues);
             if (dues == NULL) {
@@ -327,66 +327,66 @@ static qs_status restore_dues(struct qsi_queue *queue, struct qsi_segment *segme
 
 /* Memory for them was zeroed; the others are not read. */
 static void restore_deliveries(const struct qsi_queue *queue, struct qsi_segment *segment,
-                               const struct qsi_work_segment *told) QSI_REQUIRES(qsi_store_mutex)
+                               const struct qsi_work_segment *encoded) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t base = segment->word_base * QSI_WORD_BITS;
 
-    for (uint32_t at = 0; told->plane_count > 0 && at < told->word_count; at++) {
-        uint32_t word = told->word_base + at;
+    for (uint32_t at = 0; encoded->plane_count > 0 && at < encoded->word_count; at++) {
+        uint32_t word = encoded->word_base + at;
         uint64_t live = qsi_segment_live(queue, segment, word);
         for (; live != 0; live &= live - 1) {
             uint32_t slot = word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(live);
-            segment->deliveries[slot - base] = (uint8_t)qsi_work_segment_deliveries(told, slot);
+            segment->deliveries[slot - base] = (uint8_t)qsi_work_segment_deliveries(encoded, slot);
         }
     }
-    for (uint32_t i = 0; i < told->note_count; i++) {
+    for (uint32_t i = 0; i < encoded->note_count; i++) {
         struct qsi_work_note note;
-        qsi_work_segment_note(told, i, &note);
+        qsi_work_segment_note(encoded, i, &note);
         segment->deliveries[note.slot - base] = (uint8_t)note.deliveries;
     }
 }
 
-/* The bitmaps, and what is told of single messages. */
+/* The bitmaps, and what is encoded of single messages. */
 static qs_status fill_segment(struct qsi_queue *queue, struct qsi_segment *segment,
-                              const struct qsi_work_segment *told) QSI_REQUIRES(qsi_store_mutex)
+                              const struct qsi_work_segment *encoded) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t live = 0;
 
-    QS_TRY(qsi_segment_make_state(queue, segment, told->word_base, told->word_count));
-    for (uint32_t at = 0; at < told->word_count; at++) {
-        segment->settled[at] = qsi_work_segment_word(told, QSI_WORK_SETTLED, at);
-        segment->seen[at] = qsi_work_segment_word(told, QSI_WORK_SEEN, at);
-        live += qsi_popcount(qsi_segment_live(queue, segment, told->word_base + at));
+    QS_TRY(qsi_segment_make_state(queue, segment, encoded->word_base, encoded->word_count));
+    for (uint32_t at = 0; at < encoded->word_count; at++) {
+        segment->settled[at] = qsi_work_segment_word(encoded, QSI_WORK_SETTLED, at);
+        segment->seen[at] = qsi_work_segment_word(encoded, QSI_WORK_SEEN, at);
+        live += qsi_popcount(qsi_segment_live(queue, segment, encoded->word_base + at));
     }
     segment->ready_count = live;
     qsi_queue_more_ready(queue, live);
-    if (told->keeps_deliveries) {
+    if (encoded->keeps_deliveries) {
         QS_TRY(qsi_segment_keep_deliveries(queue, segment));
-        restore_deliveries(queue, segment, told);
+        restore_deliveries(queue, segment, encoded);
     }
-    return restore_dues(queue, segment, told);
+    return restore_dues(queue, segment, encoded);
 }
 
 static qs_status restore_segment(struct qsi_queue *queue, const uint8_t *record, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct qsi_work_segment told;
+    struct qsi_work_segment encoded;
     struct qsi_segment *segment;
     const struct qsi_segment *last = qsi_queue_last_segment(queue);
     uint32_t entries = queue->shared->entries;
     qs_status status;
 
-    QS_TRY(qsi_work_segment_decode(&told, record, error));
-    if (told.number > queue->container.next_seq / entries ||
-        (last != NULL && told.number <= last->number) ||
-        (uint64_t)told.word_base + told.word_count > qsi_queue_words(queue)) {
+    QS_TRY(qsi_work_segment_decode(&encoded, record, error));
+    if (encoded.number > queue->container.next_seq / entries ||
+        (last != NULL && encoded.number <= last->number) ||
+        (uint64_t)encoded.word_base + encoded.word_count > qsi_queue_words(queue)) {
         return qsi_fail(error, QS_ECORRUPT, "segment %llu of a work queue at %llu",
-                        (unsigned long long)told.number,
+                        (unsigned long long)encoded.number,
                         (unsigned long long)queue->container.next_seq);
     }
-    status = qsi_queue_append_segment(queue, told.number, &segment);
+    status = qsi_queue_append_segment(queue, encoded.number, &segment);
     if (status == QS_OK) {
-        status = fill_segment(queue, segment, &told);
+        status = fill_segment(queue, segment, &encoded);
     }
     return status == QS_OK ? QS_OK : qsi_fail(error, status, "states of a work queue");
 }

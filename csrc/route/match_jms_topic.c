@@ -78,7 +78,7 @@ static struct jms_topic *jms_of(const struct qsi_exchange *exchange)
     return *qsi_topic_extra(exchange->matcher);
 }
 
-static void note_selectors(struct qsi_exchange *exchange)
+static void record_selectors(struct qsi_exchange *exchange)
 {
     struct jms_topic *jms = jms_of(exchange);
     struct qsi_map_cursor cursor = qsi_map_begin(&jms->selectors);
@@ -132,7 +132,7 @@ static qs_status use_selector(struct qsi_binding *binding)
         if (status != QS_OK) {
             return status == QS_ENOMEM ? status : QS_OK;
         }
-        note_selectors(binding->exchange);
+        record_selectors(binding->exchange);
     }
     shared->user_count++;
     binding->selector = shared;
@@ -156,7 +156,7 @@ static void leave_selector(struct qsi_binding *binding)
         QS_ASSERT(removed == shared);
         qsi_selector_destroy(shared->selector);
         qsi_free(shared);
-        note_selectors(binding->exchange);
+        record_selectors(binding->exchange);
     }
 }
 

@@ -101,11 +101,12 @@ struct qsi_stream {
     uint64_t synced_next, synced_segment, synced_end;
     /* Of the last checkpoint, or of the last record of blocks written directly if that is later:
      * the flushed end, and the last file then. */
-    uint64_t told_next GUARDED, told_segment GUARDED;
-    uint64_t told_before GUARDED;                  /* likewise, of the record before that one */
-    uint64_t in_bytes GUARDED, told_bytes GUARDED; /* of records: all that came; up to told_next */
-    bool page_aligned GUARDED;                     /* a checkpoint names its contents */
-    bool is_flushing GUARDED;                      /* a job writes blocks */
+    uint64_t named_next GUARDED, named_segment GUARDED;
+    uint64_t named_before GUARDED; /* likewise, of the record before that one */
+    uint64_t in_bytes GUARDED,
+        named_bytes GUARDED;   /* of records: all that came; up to named_next */
+    bool page_aligned GUARDED; /* a checkpoint names its contents */
+    bool is_flushing GUARDED;  /* a job writes blocks */
     bool is_deleted GUARDED;
 };
 #undef GUARDED
@@ -157,9 +158,9 @@ uint64_t qsi_stream_tail_begin(const struct qsi_stream *stream) QSI_REQUIRES(qsi
  * was named since.  So a recovery that has more offsets in memory, or twice the bytes, knows that
  * no such record follows, and may flush them.  With fewer it must not: it would write where the
  * blocks of such a record are. */
-#define QSI_STREAM_UNTOLD_MAX UINT64_C(16384)
-#define QSI_STREAM_UNTOLD_BYTES (UINT64_C(1) << 20)
-#define QSI_STREAM_UNTOLD_SEGMENTS_MAX 64u /* likewise, so that a record stays small */
+#define QSI_STREAM_UNNAMED_MAX UINT64_C(16384)
+#define QSI_STREAM_UNNAMED_BYTES (UINT64_C(1) << 20)
+#define QSI_STREAM_UNNAMED_SEGMENTS_MAX 64u /* likewise, so that a record stays small */
 
 /* A record of messages whose columns are aligned, with the stream as its only destination, to be
  * filled in; no other thread has it. */

@@ -10,32 +10,32 @@
 
 #include <string.h>
 
-void qsi_stream_note_told(struct qsi_stream *stream, uint64_t next, uint64_t in_bytes,
-                          const struct qsi_stream_segment *active)
+void qsi_stream_record_named(struct qsi_stream *stream, uint64_t next, uint64_t in_bytes,
+                             const struct qsi_stream_segment *active)
 {
     uint64_t segment = active->block_count > 0 ? active->first : next;
 
-    stream->told_next = stream->told_next > next ? stream->told_next : next;
-    stream->told_segment = stream->told_segment > segment ? stream->told_segment : segment;
-    stream->told_before = stream->told_before > segment ? stream->told_before : segment;
-    stream->told_bytes = stream->told_bytes > in_bytes ? stream->told_bytes : in_bytes;
+    stream->named_next = stream->named_next > next ? stream->named_next : next;
+    stream->named_segment = stream->named_segment > segment ? stream->named_segment : segment;
+    stream->named_before = stream->named_before > segment ? stream->named_before : segment;
+    stream->named_bytes = stream->named_bytes > in_bytes ? stream->named_bytes : in_bytes;
 }
 
 /* A record can be lost, which a checkpoint cannot: the next record repeats its segments. */
-static void note_record(struct qsi_stream *stream, uint64_t next,
-                        const struct qsi_stream_segment *active) QSI_REQUIRES(qsi_store_mutex)
+static void record_written(struct qsi_stream *stream, uint64_t next,
+                           const struct qsi_stream_segment *active) QSI_REQUIRES(qsi_store_mutex)
 {
-    uint64_t before = stream->told_segment;
+    uint64_t before = stream->named_segment;
 
-    qsi_stream_note_told(stream, next, stream->in_bytes, active);
-    stream->told_before = before;
+    qsi_stream_record_named(stream, next, stream->in_bytes, active);
+    stream->named_before = before;
 }
 
-bool qsi_stream_may_be_told(const struct qsi_stream *stream, uint64_t bytes_max)
+bool qsi_stream_may_be_named(const struct qsi_stream *stream, uint64_t bytes_max)
 {
-    QS_DCHECK(stream->told_bytes <= stream->in_bytes);
-    return stream->container.next_seq - stream->told_next <= QSI_STREAM_UNTOLD_MAX &&
-           stream->in_bytes - stream->told_bytes <= bytes_max;
+    QS_DCHECK(stream->named_bytes <= stream->in_bytes);
+    return stream->container.next_seq - stream->named_next <= QSI_STREAM_UNNAMED_MAX &&
+           stream->in_bytes - stream->named_bytes <= bytes_max;
 }
 
 /* ---- begin ---- */
@@ -50,22 +50,23 @@ static uint32_t count_of(const struct qsi_buf *segments)
 
 /* Segments that were sealed, or left, since the last record or checkpoint; and, if they are not too
  * many, those that only the last record named. */
-static qs_status take_untold(const struct qsi_stream *stream, struct qsi_stream_direct *direct)
+static qs_status take_unnamed(const struct qsi_stream *stream, struct qsi_stream_direct *direct)
     QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = stream->table_first; i < qsi_stream_table_count(stream); i++) {
         const struct qsi_stream_segment *segment = &stream->table->segments[i];
-        if (segment->first >= stream->told_segment) {
-            QS_TRY(qsi_buf_append(&direct->untold, segment, sizeof *segment));
-        } else if (segment->first >= stream->told_before) {
+        if (segment->first >= stream->named_segment) {
+            QS_TRY(qsi_buf_append(&direct->unnamed, segment, sizeof *segment));
+        } else if (segment->first >= stream->named_before) {
             QS_TRY(qsi_buf_append(&direct->again, segment, sizeof *segment));
         }
     }
-    if (count_of(&direct->again) + count_of(&direct->untold) > QSI_STREAM_UNTOLD_SEGMENTS_MAX) {
+    if (count_of(&direct->again) + count_of(&direct->unnamed) > QSI_STREAM_UNNAMED_SEGMENTS_MAX) {
         direct->again.bytes = 0;
     }
-    direct->has_untold = stream->container.next_seq > stream->told_next || direct->untold.bytes > 0;
-    return count_of(&direct->untold) <= QSI_STREAM_UNTOLD_SEGMENTS_MAX ? QS_OK : QS_EEMPTY;
+    direct->has_unnamed =
+        stream->container.next_seq > stream->named_next || direct->unnamed.bytes > 0;
+    return count_of(&direct->unnamed) <= QSI_STREAM_UNNAMED_SEGMENTS_MAX ? QS_OK : QS_EEMPTY;
 }
 
 static qs_status begin_direct(struct qsi_stream *stream, struct qsi_stream_flush_job *job,
@@ -96,7 +97,7 @@ static qs_status begin_direct(struct qsi_stream *stream, struct qsi_stream_flush
     for (uint32_t i = 0; i < options->staged_count; i++) {
         job->end_seq += options->staged[i].rows;
     }
-    return take_untold(stream, direct);
+    return take_unnamed(stream, direct);
 }
 
 /* All records of a job must be in one file, which retention drops or keeps as a whole. */
@@ -117,9 +118,9 @@ qs_status qsi_stream_begin_direct(struct qsi_container *container,
 
     *job_out = NULL;
     QS_ASSERT(!stream->is_flushing && (options->record_count > 0) != (options->staged_count > 0));
-    QS_DCHECK(stream->told_next <= stream->container.next_seq);
+    QS_DCHECK(stream->named_next <= stream->container.next_seq);
     if (stream->is_deleted || stream->shared->recovers ||
-        !qsi_stream_may_be_told(stream, QSI_STREAM_UNTOLD_BYTES)) {
+        !qsi_stream_may_be_named(stream, QSI_STREAM_UNNAMED_BYTES)) {
         return QS_EEMPTY;
     }
     QS_TRY(qsi_stream_flush_job_make(stream, &direct_kind, UINT64_MAX, job_out));
@@ -154,17 +155,17 @@ bool qsi_stream_direct_is_next(const struct qsi_stream_flush_job *job)
     return !stream->is_deleted && stream->container.next_seq == job->direct->first_offset;
 }
 
-static uint32_t told_count(const struct qsi_stream_flush_job *job)
+static uint32_t segment_count_of(const struct qsi_stream_flush_job *job)
 {
     const struct qsi_stream_direct *direct = job->direct;
 
-    return count_of(&direct->again) + count_of(&direct->untold) + count_of(&job->sealed) +
+    return count_of(&direct->again) + count_of(&direct->unnamed) + count_of(&job->sealed) +
            (direct->staged_count > 0 ? 0 : 1);
 }
 
 uint64_t qsi_stream_direct_bytes(const struct qsi_stream_flush_job *job)
 {
-    return qsi_stream_written_bytes(told_count(job));
+    return qsi_stream_written_bytes(segment_count_of(job));
 }
 
 static void put_segments(uint8_t *record, const struct qsi_buf *segments, uint32_t *index_io)
@@ -173,8 +174,8 @@ static void put_segments(uint8_t *record, const struct qsi_buf *segments, uint32
         (const struct qsi_stream_segment *)(const void *)segments->data;
 
     for (uint32_t i = 0; i < count_of(segments); i++) {
-        const struct qsi_stream_state_segment told = qsi_stream_segment_told(&at[i]);
-        qsi_stream_written_put_segment(record, (*index_io)++, &told);
+        const struct qsi_stream_state_segment named = qsi_stream_segment_to_state(&at[i]);
+        qsi_stream_written_put_segment(record, (*index_io)++, &named);
     }
 }
 
@@ -188,17 +189,17 @@ void qsi_stream_direct_encode(struct qsi_stream_flush_job *job, uint8_t *record_
         .next = job->end_seq,
         .block_count = direct->record_count,
         .crc = direct->crc,
-        .segment_count = told_count(job),
+        .segment_count = segment_count_of(job),
         .adopts = direct->staged_count > 0,
     };
     uint32_t index = 0;
 
     qsi_stream_written_encode(record_out, &written);
     put_segments(record_out, &direct->again, &index);
-    put_segments(record_out, &direct->untold, &index);
+    put_segments(record_out, &direct->unnamed, &index);
     put_segments(record_out, &job->sealed, &index);
     if (!written.adopts) {
-        const struct qsi_stream_state_segment active = qsi_stream_segment_told(&job->active);
+        const struct qsi_stream_state_segment active = qsi_stream_segment_to_state(&job->active);
         QS_DCHECK(job->active.next == job->end_seq &&
                   job->active.block_count >= direct->record_count);
         qsi_stream_written_put_segment(record_out, index, &active);
@@ -225,7 +226,7 @@ void qsi_stream_direct_end(struct qsi_stream_flush_job *job, bool done)
 
     if (done) {
         QS_ASSERT(!stream->is_deleted && stream->container.next_seq == job->end_seq);
-        note_record(stream, job->end_seq, &job->active);
+        record_written(stream, job->end_seq, &job->active);
     }
     qsi_stream_flush_end(&job->job, done);
     if (leaves_gap) { /* what is in memory has none: readers go from run to run */
@@ -252,15 +253,15 @@ static qs_status replace_segments(struct qsi_stream *stream,
                                   const struct qsi_stream_written *written, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    struct qsi_stream_state_segment told;
+    struct qsi_stream_state_segment named;
     struct qsi_stream_table *table;
     uint32_t kept;
 
     if (qsi_stream_reserve_dead(stream, 1 + written->segment_count) != QS_OK) {
         return qsi_fail(error, QS_ENOMEM, "files of a stream");
     }
-    qsi_stream_written_segment(written, 0, &told);
-    kept = kept_count(stream, told.first);
+    qsi_stream_written_segment(written, 0, &named);
+    kept = kept_count(stream, named.first);
     table = qsi_stream_table_create(kept + 1 + written->segment_count);
     if (table == NULL) {
         return qsi_fail(error, QS_ENOMEM, "segments of a stream");
@@ -268,22 +269,22 @@ static qs_status replace_segments(struct qsi_stream *stream,
     for (uint32_t i = 0; i < kept; i++) {
         table->segments[table->count++] = stream->table->segments[stream->table_first + i];
     }
-    if (stream->active.block_count > 0 && stream->active.first < told.first) {
+    if (stream->active.block_count > 0 && stream->active.first < named.first) {
         if (stream->active.next > stream->first) {
             table->segments[table->count++] = stream->active;
         } else {
             qsi_stream_kill(stream, &stream->active); /* retention took it */
         }
     }
-    if (table->count > 0 && table->segments[table->count - 1].next > told.first) {
+    if (table->count > 0 && table->segments[table->count - 1].next > named.first) {
         qsi_stream_table_unref(table);
         return qsi_fail(error, QS_ECORRUPT, "stream written record: its segments overlap others");
     }
     for (uint32_t i = 0; i < written->segment_count; i++) {
         bool is_earlier = i + 1 < written->segment_count || written->adopts;
-        qsi_stream_written_segment(written, i, &told);
-        stream->active = qsi_stream_told_segment(&told);
-        if (is_earlier && told.next > stream->first) {
+        qsi_stream_written_segment(written, i, &named);
+        stream->active = qsi_stream_segment_of_state(&named);
+        if (is_earlier && named.next > stream->first) {
             table->segments[table->count++] = stream->active;
         } else if (is_earlier) {
             qsi_stream_kill(stream, &stream->active);
@@ -321,7 +322,7 @@ qs_status qsi_stream_replay_written(struct qsi_container *container,
         stream->last_time_us = stream->flushed_time_us;
     }
     stream->page_aligned = true;
-    note_record(stream, written->next, &stream->active);
+    record_written(stream, written->next, &stream->active);
     /* The files have the messages in memory, and there is a gap after them. */
     (void)qsi_stream_drop_content(container, 0, UINT64_MAX);
     return stream->run_count == 0 ? QS_OK : qsi_fail(error, QS_ENOMEM, "stream");
@@ -330,7 +331,7 @@ qs_status qsi_stream_replay_written(struct qsi_container *container,
 qs_status qsi_stream_check_written(struct qsi_stream_shared *shared,
                                    const struct qsi_stream_written *written, qs_error *error)
 {
-    struct qsi_stream_state_segment told;
+    struct qsi_stream_state_segment named;
     struct qsi_stream_segment segment;
     struct qsi_block_file file;
     const struct qsi_block_last last = {
@@ -343,8 +344,8 @@ qs_status qsi_stream_check_written(struct qsi_stream_shared *shared,
     if (written->adopts) { /* durable before, names included */
         return QS_OK;
     }
-    qsi_stream_written_segment(written, written->segment_count - 1, &told);
-    segment = qsi_stream_told_segment(&told);
+    qsi_stream_written_segment(written, written->segment_count - 1, &named);
+    segment = qsi_stream_segment_of_state(&named);
     file = qsi_stream_file(written->stream_id, &segment);
     return shared->blocks != NULL
                ? qsi_block_file_check_last(shared->blocks, &file, &last, error)
@@ -353,8 +354,8 @@ qs_status qsi_stream_check_written(struct qsi_stream_shared *shared,
 
 /* All of it or nothing is accepted: a file that cannot be opened refuses the store, like one of the
  * journal.  Other damage is found when it is read. */
-static qs_status sync_told(const struct qsi_stream *stream,
-                           const struct qsi_stream_segment *segment, qs_error *error)
+static qs_status sync_named(const struct qsi_stream *stream,
+                            const struct qsi_stream_segment *segment, qs_error *error)
 {
     struct qsi_block_file file = qsi_stream_file(stream->container.id, segment);
 
@@ -369,14 +370,14 @@ qs_status qsi_stream_sync_named(struct qsi_container *container, qs_error *error
 {
     struct qsi_stream *stream = qsi_stream_of(container);
 
-    if (stream->told_next <= stream->synced_next) {
+    if (stream->named_next <= stream->synced_next) {
         return QS_OK;
     }
     for (uint32_t i = stream->table_first; i < qsi_stream_table_count(stream); i++) {
-        QS_TRY(sync_told(stream, &stream->table->segments[i], error));
+        QS_TRY(sync_named(stream, &stream->table->segments[i], error));
     }
     if (stream->active.block_count > 0) {
-        QS_TRY(sync_told(stream, &stream->active, error));
+        QS_TRY(sync_named(stream, &stream->active, error));
     }
     return qsi_block_dir_sync_now(stream->shared->blocks, error);
 }

@@ -22,7 +22,7 @@ static void free_job(struct qsi_stream_flush_job *self)
     QS_DCHECK(self->from_seq <= self->end_seq || self->end_seq == 0);
     if (self->direct != NULL) {
         qsi_block_unsynced_close(qsi_stream_flushed(self)->shared->blocks, &self->direct->unsynced);
-        qsi_buf_fini(&self->direct->untold);
+        qsi_buf_fini(&self->direct->unnamed);
         qsi_buf_fini(&self->direct->again);
         qsi_free(self->direct);
     }
@@ -134,8 +134,8 @@ static void install(struct qsi_stream *stream, struct qsi_stream_flush_job *self
     if (stream->container.flushed_seq < self->end_seq) {
         stream->container.flushed_seq = self->end_seq;
     }
-    if (self->told != NULL) {
-        self->told(self->context);
+    if (self->report != NULL) {
+        self->report(self->context);
     }
 }
 
@@ -252,10 +252,10 @@ struct qsi_job *qsi_stream_flush_job(struct qsi_stream_flush_job *job)
     return &job->job;
 }
 
-void qsi_stream_flush_report(struct qsi_stream_flush_job *job, void (*told)(void *context),
+void qsi_stream_flush_report(struct qsi_stream_flush_job *job, void (*report)(void *context),
                              void *context)
 {
-    job->told = told;
+    job->report = report;
     job->context = context;
 }
 
@@ -267,7 +267,8 @@ qs_status qsi_stream_begin_flush(struct qsi_container *container, uint64_t bytes
 
     *job_out = NULL;
     if (stream->shared->recovers &&
-        (stream->shared->salvages || qsi_stream_may_be_told(stream, 2 * QSI_STREAM_UNTOLD_BYTES))) {
+        (stream->shared->salvages ||
+         qsi_stream_may_be_named(stream, 2 * QSI_STREAM_UNNAMED_BYTES))) {
         return QS_EEMPTY; /* files may have it already, like blocks that the journal names later */
     }
     QS_TRY(qsi_stream_flush_job_begin(stream, bytes_max, NULL, &job));

@@ -170,8 +170,8 @@ static qs_status seal(struct flushing *flushing, qs_error *error)
     return QS_OK;
 }
 
-static void note_block(struct qsi_stream_flush_job *job, const struct qsi_block_file *file,
-                       const struct qsi_built_block *block)
+static void record_block(struct qsi_stream_flush_job *job, const struct qsi_block_file *file,
+                         const struct qsi_built_block *block)
 {
     struct qsi_stream_segment *active = &job->active;
 
@@ -230,7 +230,7 @@ static qs_status put_block(struct flushing *flushing, qs_error *error)
         status = qsi_block_writer_put(flushing->writer, &block, &entry, error);
     }
     if (status == QS_OK) {
-        note_block(job, &flushing->file, &block);
+        record_block(job, &flushing->file, &block);
         status = qsi_buf_append(&job->entries, &entry, sizeof entry);
     }
     qsi_chunk_unref(block.chunk);
@@ -302,8 +302,8 @@ static qs_status sync_others(const struct flushing *flushing, qs_error *error)
     if (!job->direct->reaches_disk) {
         return QS_OK;
     }
-    if (job->direct->has_untold || job->sealed.bytes > 0) {
-        QS_TRY(sync_segments(flushing, &job->direct->untold, error));
+    if (job->direct->has_unnamed || job->sealed.bytes > 0) {
+        QS_TRY(sync_segments(flushing, &job->direct->unnamed, error));
         QS_TRY(sync_segments(flushing, &job->sealed, error));
         if (job->active.block_count > 0) {
             QS_TRY(sync_segment(flushing, &job->active, error));
@@ -336,7 +336,7 @@ static qs_status put_record(struct flushing *flushing,
     qsi_messages_put_destination(record->record, 0, rows.owner, offset, rows.rows);
     qsi_messages_put_time(record->record, rows.time_us);
     QS_TRY(qsi_block_writer_put_rows(flushing->writer, &rows, &entry, &job->direct->crc, error));
-    note_block(job, &flushing->file, &block);
+    record_block(job, &flushing->file, &block);
     return qsi_buf_append(&job->entries, &entry, sizeof entry) == QS_OK
                ? QS_OK
                : qsi_fail(error, QS_ENOMEM, "blocks of a stream");

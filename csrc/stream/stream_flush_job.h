@@ -16,10 +16,10 @@ struct qsi_stream_direct {
     uint32_t staged_count;
     uint64_t first_offset, time_us;
     struct qsi_block_unsynced unsynced; /* where run wrote */
-    struct qsi_buf untold;              /* struct qsi_stream_segment: sealed before the job began */
+    struct qsi_buf unnamed;             /* struct qsi_stream_segment: sealed before the job began */
     struct qsi_buf again;               /* likewise, those that only the last record named */
     uint32_t crc;                       /* of the headers of the blocks */
-    bool has_untold;                    /* files have, or get, messages not named yet */
+    bool has_unnamed;                   /* files have, or get, messages not named yet */
     bool reaches_disk;
 };
 
@@ -30,7 +30,7 @@ struct qsi_stream_flush_job {
     struct qsi_buf pieces; /* struct qsi_stream_tail */
     struct qsi_carried *carried;
     struct qsi_stream_direct *direct; /* NULL: the tail alone */
-    void (*told)(void *context);
+    void (*report)(void *context);
     void *context;
 
     /* as the stream has it: */

@@ -134,21 +134,22 @@ qs_status qsi_stream_flush_job_begin(struct qsi_stream *stream, uint64_t bytes_m
                                      struct qsi_stream_flush_job **job_out)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 struct qsi_job *qsi_stream_flush_job(struct qsi_stream_flush_job *job);
-/* end calls told, under the lock, if the job succeeded. */
-void qsi_stream_flush_report(struct qsi_stream_flush_job *job, void (*told)(void *context),
+/* end calls report, under the lock, if the job succeeded. */
+void qsi_stream_flush_report(struct qsi_stream_flush_job *job, void (*report)(void *context),
                              void *context);
 
 /* ---- files that checkpoints and the journal name ---- */
 
-struct qsi_stream_state_segment qsi_stream_segment_told(const struct qsi_stream_segment *segment);
-struct qsi_stream_segment qsi_stream_told_segment(const struct qsi_stream_state_segment *from);
+struct qsi_stream_state_segment
+qsi_stream_segment_to_state(const struct qsi_stream_segment *segment);
+struct qsi_stream_segment qsi_stream_segment_of_state(const struct qsi_stream_state_segment *from);
 /* Messages below next are in named files, of which active is the last; in_bytes: of all messages
  * that came until then. */
-void qsi_stream_note_told(struct qsi_stream *stream, uint64_t next, uint64_t in_bytes,
-                          const struct qsi_stream_segment *active) QSI_REQUIRES(qsi_store_mutex);
+void qsi_stream_record_named(struct qsi_stream *stream, uint64_t next, uint64_t in_bytes,
+                             const struct qsi_stream_segment *active) QSI_REQUIRES(qsi_store_mutex);
 /* Whether a record of blocks written directly can follow.  It cannot after more messages, or more
  * bytes of them, than these without a file that was named. */
-bool qsi_stream_may_be_told(const struct qsi_stream *stream, uint64_t bytes_max)
+bool qsi_stream_may_be_named(const struct qsi_stream *stream, uint64_t bytes_max)
     QSI_REQUIRES(qsi_store_mutex);
 
 /* Removes the segments from the stream: their files are dead. */

@@ -20,7 +20,7 @@ struct stream_snapshot {
     uint32_t table_from, table_to;
     struct qsi_stream_segment active;
     uint64_t first, flushed, next, flushed_time_us;
-    uint64_t told_bytes; /* of what came, all but the tail */
+    uint64_t named_bytes; /* of what came, all but the tail */
 };
 
 static struct stream_snapshot *self_of(struct qsi_snapshot *snapshot)
@@ -60,7 +60,7 @@ static void take_state(void *context) QSI_REQUIRES(qsi_store_mutex)
     self->first = stream->first < stream->container.flushed_seq ? stream->first
                                                                 : stream->container.flushed_seq;
     self->flushed = stream->container.flushed_seq;
-    self->told_bytes = tail < stream->in_bytes ? stream->in_bytes - tail : 0;
+    self->named_bytes = tail < stream->in_bytes ? stream->in_bytes - tail : 0;
     self->flushed_time_us = stream->flushed_time_us;
     QS_DCHECK(self->first <= self->flushed && self->table_from <= self->table_to);
     stream->page_aligned = true;
@@ -137,7 +137,7 @@ static qs_status encode(const struct qsi_snapshot *snapshot, struct qsi_buf *out
     qsi_stream_state_encode(record, &state);
     for (uint32_t i = 0; i < count; i++) {
         const struct qsi_stream_state_segment segment =
-            qsi_stream_segment_told(segment_at(self, i));
+            qsi_stream_segment_to_state(segment_at(self, i));
         qsi_stream_state_put_segment(record, i, &segment);
     }
     out->bytes += qsi_stream_state_bytes(count);
@@ -156,7 +156,7 @@ static void end(struct qsi_snapshot *snapshot, bool counts) QSI_REQUIRES(qsi_sto
         stream->synced_next = self->flushed;
         stream->synced_segment = self->active.block_count > 0 ? self->active.first : UINT64_MAX;
         stream->synced_end = self->active.end;
-        qsi_stream_note_told(stream, self->flushed, self->told_bytes, &self->active);
+        qsi_stream_record_named(stream, self->flushed, self->named_bytes, &self->active);
     }
     qsi_stream_table_unref(self->table);
     qsi_buf_fini(&snapshot->jobs[QSI_SNAPSHOT_FLUSHES]);
@@ -216,7 +216,8 @@ qs_status qsi_stream_snapshot(struct qsi_container *container, struct qsi_carrie
 
 /* ---- restore ---- */
 
-struct qsi_stream_state_segment qsi_stream_segment_told(const struct qsi_stream_segment *segment)
+struct qsi_stream_state_segment
+qsi_stream_segment_to_state(const struct qsi_stream_segment *segment)
 {
     return (struct qsi_stream_state_segment){
         .first = segment->first,
@@ -232,7 +233,7 @@ struct qsi_stream_state_segment qsi_stream_segment_told(const struct qsi_stream_
     };
 }
 
-struct qsi_stream_segment qsi_stream_told_segment(const struct qsi_stream_state_segment *from)
+struct qsi_stream_segment qsi_stream_segment_of_state(const struct qsi_stream_state_segment *from)
 {
     return (struct qsi_stream_segment){
         .first = from->first,
@@ -259,7 +260,7 @@ static qs_status restore_segments(struct qsi_stream *stream, const struct qsi_st
         struct qsi_stream_state_segment from;
         struct qsi_stream_segment segment;
         qsi_stream_state_segment(state, i, &from);
-        segment = qsi_stream_told_segment(&from);
+        segment = qsi_stream_segment_of_state(&from);
         if (i + 1 == state->segment_count && !from.sealed) {
             stream->active = segment;
         } else {
@@ -287,7 +288,7 @@ qs_status qsi_stream_restore(struct qsi_container *container, const uint8_t *rec
     stream->synced_next = state.flushed;
     stream->synced_segment = stream->active.block_count > 0 ? stream->active.first : UINT64_MAX;
     stream->synced_end = stream->active.end;
-    qsi_stream_note_told(stream, state.flushed, stream->in_bytes, &stream->active);
+    qsi_stream_record_named(stream, state.flushed, stream->in_bytes, &stream->active);
     stream->page_aligned = true;
     if (state.next > *next_seq_io) {
         *next_seq_io = state.next;

@@ -127,7 +127,7 @@ static qs_status walk(struct walk walk, qs_dir *dir)
 
 /* ---- the steps ---- */
 
-static bool note_entry(void *found, const char *name)
+static bool record_entry(void *found, const char *name)
 {
     (void)name;
     *(bool *)found = true;
@@ -150,7 +150,7 @@ qs_status qsi_copy_begin(struct qsi_copy *copy, qs_error *error)
         return qsi_fail(error, QS_ENOMEM, "a copy");
     }
     QS_TRY(qsi_env_dir_open_root(env, copy->path, true, &copy->root, &ignored, error));
-    QS_TRY(qsi_env_dir_list(env, copy->root, note_entry, &has_entries, error));
+    QS_TRY(qsi_env_dir_list(env, copy->root, record_entry, &has_entries, error));
     if (has_entries) {
         return qsi_fail(error, QS_EEXIST, "'%s' is not empty: name a new directory", copy->path);
     }
@@ -201,8 +201,8 @@ static bool is_sealed(struct qs_store *store, const struct qsi_copy_sealed *name
                : qsi_message_store_has_settled(store->messages, message);
 }
 
-static qs_status note_sealed(struct qsi_copy *copy, enum qsi_copy_folder folder, const char *name,
-                             qs_error *error)
+static qs_status record_sealed(struct qsi_copy *copy, enum qsi_copy_folder folder, const char *name,
+                               qs_error *error)
 {
     struct qsi_copy_sealed file, *sealed = copy->sealed;
 
@@ -238,7 +238,7 @@ static int compare_sealed(const void *a, const void *b)
 qs_status qsi_copy_sealed(struct qsi_copy *copy, qs_error *error)
 {
     for (enum qsi_copy_folder i = QSI_COPY_MESSAGES; i <= QSI_COPY_STREAMS; i++) {
-        QS_TRY(walk((struct walk){copy, i, note_sealed, error, QS_OK}, copy->from[i]));
+        QS_TRY(walk((struct walk){copy, i, record_sealed, error, QS_OK}, copy->from[i]));
     }
     if (copy->sealed_count > 0) {
         qsort(copy->sealed, copy->sealed_count, sizeof *copy->sealed, compare_sealed);

@@ -58,7 +58,7 @@ bool qsi_keep_give_way(struct qs_store *store)
 
 /* ---- the calls ---- */
 
-static void tell(struct qs_store *store, qs_kept *kept_out) QSI_REQUIRES(qsi_store_mutex)
+static void report(struct qs_store *store, qs_kept *kept_out) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_session start = {.first_file = 0};
 
@@ -109,7 +109,7 @@ qs_status qs_store_keep(qs_store *store, uint64_t bytes_max, qs_kept *kept_out, 
     QS_TRY(qsi_store_enter_to_change(store, error));
     status = begin(store, bytes_max, error);
     if (status == QS_OK) {
-        tell(store, kept_out);
+        report(store, kept_out);
     }
     qsi_store_leave(store);
     return status;
@@ -138,7 +138,7 @@ qs_status qs_store_keep_from(qs_store *store, uint64_t lsn, qs_kept *kept_out, q
     } else if (store->keep.is_active) {
         read_upto(store, lsn);
     }
-    tell(store, kept_out);
+    report(store, kept_out);
     qsi_store_leave(store);
     return status;
 }

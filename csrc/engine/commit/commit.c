@@ -151,7 +151,7 @@ static bool end_write(struct qs_store *store, qs_status status, const qs_error *
 }
 
 /* Wakes publishers, work queues, and consumers of streams, which get only durable messages. */
-static void tell_durable(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+static void notify_durable(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     store->commit.group_size = store->commit.durable_waiters;
     if (store->commit.durable_waiters > 0) {
@@ -274,7 +274,7 @@ void qsi_commit_lead(struct qs_store *store)
     QS_DCHECK(!qsi_commit_has_unsynced(store));
     store->stats.message_syncs += store->options.sync == QS_SYNC_FDATASYNC ? message_syncs : 0;
     record_commit(store, began_ns, sealed_ns);
-    tell_durable(store);
+    notify_durable(store);
     if (store->checkpoint.sleeps || qsi_checkpoint_wants_begin(store)) {
         qsi_cond_signal(&store->checkpoint.due);
     }

@@ -16,7 +16,7 @@ void qsi_commit_close_blocks(struct qsi_dirty_blocks *blocks);
 bool qsi_commit_has_unsynced(const struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Releases the lock meanwhile. */
 qs_status qsi_make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
-                         uint64_t bytes_max, bool hurried, qs_error *error)
+                         uint64_t bytes_max, bool is_awaited, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 #endif

@@ -184,7 +184,8 @@ void qsi_commit_join_threads(struct qs_store *store)
 /* ---- calls that do not wait ---- */
 
 /* Notes an LSN for QS_EVENT_DURABLE, unless it is durable already. */
-static void note_completion(struct qs_channel *channel, uint64_t lsn) QSI_REQUIRES(qsi_store_mutex)
+static void record_completion(struct qs_channel *channel, uint64_t lsn)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     bool is_durable = lsn <= qsi_journal_durable_lsn(channel->store->journal);
 
@@ -205,7 +206,7 @@ qs_status qsi_commit_complete(struct qs_channel *channel, uint64_t lsn, uint32_t
     QS_ASSERT_HELD(&channel->store->mutex);
     QS_DCHECK(lsn <= qsi_journal_appended_lsn(channel->store->journal));
     if ((flags & QS_NO_WAIT) != 0) {
-        note_completion(channel, lsn);
+        record_completion(channel, lsn);
         return QS_OK;
     }
     return (flags & QS_NO_SYNC) != 0 ? QS_OK

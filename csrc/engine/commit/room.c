@@ -12,7 +12,7 @@
 /* ---- room ---- */
 
 qs_status qsi_make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_bytes,
-                         uint64_t bytes_max, bool hurried, qs_error *error)
+                         uint64_t bytes_max, bool is_awaited, qs_error *error)
 {
     struct qsi_spare spare;
     qs_status status;
@@ -20,7 +20,7 @@ qs_status qsi_make_spare(struct qs_store *store, uint64_t bytes, uint64_t entry_
     QS_DCHECK(!store->commit.preparing);
     QS_ASSERT_HELD(&store->mutex);
     store->commit.preparing = true;
-    qsi_journal_spare_begin(store->journal, &spare, bytes, entry_bytes, bytes_max, hurried);
+    qsi_journal_spare_begin(store->journal, &spare, bytes, entry_bytes, bytes_max, is_awaited);
     qsi_store_unlock(store);
     status = qsi_journal_spare_make(store->journal, &spare, error);
     qsi_store_lock(store);

@@ -108,7 +108,7 @@ void qsi_consumer_share_names(const struct qsi_store_consumer *consumer, qs_mess
 #define GRACE_US 20000u /* a consumer that waits is awake by then */
 
 /* A message that expires at once may still go to a consumer that waits. */
-static void note_consumers(struct qs_store *store, struct qsi_store_queue *queue)
+static void record_consumers(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; i < qsi_subqueue_count(queue); i++) {
@@ -131,7 +131,7 @@ static void join_queue(struct qsi_store_queue *queue, struct qsi_store_consumer 
     if (queue->policy.single_active_consumer && queue->active == NULL) {
         queue->active = consumer;
     }
-    note_consumers(consumer->channel->store, queue);
+    record_consumers(consumer->channel->store, queue);
 }
 
 /* In the order of RabbitMQ's checks.  A stream's consumers are never exclusive. */
@@ -316,7 +316,7 @@ static void leave_queue(struct qsi_store_queue *queue, struct qsi_store_consumer
     }
     QS_DCHECK((qsi_list_is_empty(&queue->consumers) && qsi_list_is_empty(&queue->full)) ==
               (queue->consumer_count == 0));
-    note_consumers(store, queue);
+    record_consumers(store, queue);
     qsi_record_use(store, queue);
     if (queue->consumer_count == 0 && (queue->flags & QS_AUTO_DELETE) != 0) {
         qsi_delete_queue_now(store, queue);

@@ -69,7 +69,7 @@ qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns, boo
         status = QS_OK; /* the rest was confirmed meanwhile, ahead of the disk */
     } else if (status == QS_ESTORE_FAILED) { /* what is pending is nacked */
         confirms->nacked = true;
-        confirms->nack_told = true;
+        confirms->nack_reported = true;
         status = QS_OK;
     }
     if (status == QS_OK) {
@@ -82,7 +82,7 @@ qs_status qs_channel_wait_confirms(qs_channel *channel, uint64_t timeout_ns, boo
 /* ---- events ---- */
 
 /* refusing: the id of the full queue; 0: the store failed. */
-static void tell_why(struct qs_store *store, uint64_t refusing, qs_event *event)
+static void report_why(struct qs_store *store, uint64_t refusing, qs_event *event)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_store_queue *queue = refusing != 0 ? qsi_find_by_id(store, refusing) : NULL;
@@ -122,7 +122,7 @@ static bool next_confirm(struct qs_channel *channel, qs_event *event) QSI_REQUIR
         }
     } else {
         event->kind = QS_EVENT_NACK;
-        tell_why(store, refusing, event);
+        report_why(store, refusing, event);
     }
     if (qsi_is_traced(store)) {
         qsi_trace_verdict(&(struct qsi_traced_verdict){.channel = channel,
@@ -238,7 +238,7 @@ static struct qsi_store_consumer *choose_consumer(struct qs_channel *channel)
 }
 
 /* The consumer got a message: the others' turn comes first now, if it does not already. */
-static void note_delivery(struct qsi_store_consumer *consumer, bool was_dealt)
+static void record_delivery(struct qsi_store_consumer *consumer, bool was_dealt)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_store_queue *queue = consumer->queue;
@@ -356,7 +356,7 @@ static qs_status next_delivery(struct qs_channel *channel, qs_event *event, enum
 
     QS_TRY(deliver_next(channel, &consumer, &event->message, &delivery, wait, error));
     no_ack = consumer->no_ack;
-    note_delivery(consumer, delivery.was_dealt);
+    record_delivery(consumer, delivery.was_dealt);
     event->kind = QS_EVENT_DELIVERY;
     qsi_consumer_share_names(consumer, &event->message);
     status = qsi_deliveries_write(channel, error);

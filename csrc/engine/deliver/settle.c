@@ -92,8 +92,9 @@ static void record_extent(struct settling *settling, const struct qsi_store_queu
 }
 
 /* The messages are removed by what is appended next, whatever the outcome of its commit. */
-static void note_final(const struct settling *settling, const struct qsi_store_queue *queue,
-                       const struct qsi_extent *extent, uint64_t mask) QSI_REQUIRES(qsi_store_mutex)
+static void record_final(const struct settling *settling, const struct qsi_store_queue *queue,
+                         const struct qsi_extent *extent, uint64_t mask)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = settling->channel->store;
 
@@ -210,7 +211,7 @@ static void settle_extent(void *context, const struct qsi_extent *extent, uint64
         !(settling->kind == QSI_SETTLE_REQUEUE && qsi_policy_counts_deliveries(&queue->policy))) {
         record_extent(settling, queue, extent,
                       qsi_segment_journalled(extent->segment, extent->word, mask));
-        note_final(settling, queue, extent, mask);
+        record_final(settling, queue, extent, mask);
     }
     if (qsi_settle_requeues(settling->kind) && !queue->deleted) {
         qsi_container_requeue(extent->container, extent->segment, extent->word, mask);
@@ -304,8 +305,8 @@ static void settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_t
 }
 
 /* Messages without a record become durable only with a checkpoint, and no archive has them. */
-static void note_unjournalled(struct qs_store *store, const struct qsi_chunk *chunk, uint64_t bytes)
-    QSI_REQUIRES(qsi_store_mutex)
+static void record_unjournalled(struct qs_store *store, const struct qsi_chunk *chunk,
+                                uint64_t bytes) QSI_REQUIRES(qsi_store_mutex)
 {
     if (chunk == NULL && bytes > 0 && !store->failed) {
         store->space.unjournalled += 1;
@@ -319,7 +320,7 @@ void qsi_settle_within(struct qs_channel *channel, uint64_t first_tag, uint64_t 
     struct qsi_chunk *chunk = place_records(channel->store, bytes);
 
     QS_ASSERT_HELD(&channel->store->mutex);
-    note_unjournalled(channel->store, chunk, bytes);
+    record_unjournalled(channel->store, chunk, bytes);
     settle_into(channel, first_tag, last_tag, kind, due_us, chunk);
 }
 
@@ -332,7 +333,7 @@ qs_status qsi_settle_surely(struct qs_channel *channel, uint64_t first_tag, uint
     if (chunk == NULL && bytes > 0 && qsi_journal_has_room(channel->store->journal, bytes, bytes)) {
         return qsi_fail(error, QS_ENOMEM, "settling");
     }
-    note_unjournalled(channel->store, chunk, bytes);
+    record_unjournalled(channel->store, chunk, bytes);
     settle_into(channel, first_tag, last_tag, kind, due_us, chunk);
     return QS_OK;
 }

@@ -202,8 +202,8 @@ static uint64_t progress_of(const struct qsi_store_consumer *consumer) QSI_REQUI
 }
 
 /* Only forward: another consumer with the name may be further.  Returns the number of records. */
-static uint32_t note_progress(const struct qsi_store_consumer *consumer,
-                              struct qsi_store_queue *queue, struct qsi_chunk *chunk)
+static uint32_t record_progress(const struct qsi_store_consumer *consumer,
+                                struct qsi_store_queue *queue, struct qsi_chunk *chunk)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_cursor_record record = {
@@ -236,7 +236,7 @@ uint32_t qsi_stream_record_acked(struct qs_channel *channel, struct qsi_chunk *c
         qsi_list_remove(&cursor->in_acked);
         cursor->is_acked = false;
         if (queue != NULL) {
-            count += note_progress(consumer, queue, chunk);
+            count += record_progress(consumer, queue, chunk);
         }
         qsi_consumer_free_if_done(consumer);
     }

@@ -224,12 +224,12 @@ static qs_status read_unlocked(struct read_ahead *ahead, struct qs_store *store,
     cursor->is_reading = false;
     ahead->queue->jobs -= 1;
     if (status != QS_OK && consumer->queue != NULL) {
-        qs_status told = pass(ahead, status, &detail);
-        if (told != QS_OK && error != NULL) {
+        qs_status passed = pass(ahead, status, &detail);
+        if (passed != QS_OK && error != NULL) {
             *error = detail;
         }
         end(ahead, false);
-        status = told;
+        status = passed;
     } else {
         /* The consumer may have been moved, or its stream deleted. */
         end(ahead, status == QS_OK && consumer->queue != NULL && cursor->position == ahead->from);

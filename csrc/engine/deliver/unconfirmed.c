@@ -12,7 +12,7 @@ struct unconfirmed_visit {
     void *context;
 };
 
-static void tell_numbers(struct qs_channel *channel, const struct unconfirmed_visit *each)
+static void report_numbers(struct qs_channel *channel, const struct unconfirmed_visit *each)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_number_ranges *numbers = &channel->confirms.pending;
@@ -29,8 +29,8 @@ static void tell_numbers(struct qs_channel *channel, const struct unconfirmed_vi
 }
 
 /* Deleted queues, and queues that keep nothing, are not waited for. */
-static void tell_queues(struct qs_channel *channel, const struct unconfirmed_visit *each,
-                        const struct qsi_confirm_way *way, qs_unconfirmed *info)
+static void report_queues(struct qs_channel *channel, const struct unconfirmed_visit *each,
+                          const struct qsi_confirm_way *way, qs_unconfirmed *info)
     QSI_REQUIRES(qsi_store_mutex)
 {
     for (uint32_t i = 0; i < way->queue_count; i++) {
@@ -45,8 +45,8 @@ static void tell_queues(struct qs_channel *channel, const struct unconfirmed_vis
 }
 
 /* Numbers that were confirmed ahead are left out. */
-static void tell_way(struct qs_channel *channel, const struct unconfirmed_visit *each,
-                     const struct qsi_confirm_way *way) QSI_REQUIRES(qsi_store_mutex)
+static void report_way(struct qs_channel *channel, const struct unconfirmed_visit *each,
+                       const struct qsi_confirm_way *way) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_slice exchange = qsi_way_exchange(way);
     qs_unconfirmed info = {.has_queue = true, .exchange = qs_slice_of(exchange)};
@@ -55,7 +55,7 @@ static void tell_way(struct qs_channel *channel, const struct unconfirmed_visit 
              &channel->confirms, qsi_journal_durable_lsn(channel->store->journal), from,
              way->last_number, &info.first_number, &info.last_number);
          from = info.last_number + 1) {
-        tell_queues(channel, each, way, &info);
+        report_queues(channel, each, way, &info);
     }
 }
 
@@ -68,11 +68,11 @@ qs_status qs_channel_visit_unconfirmed(qs_channel *channel,
 
     QS_TRY(qsi_channel_enter(channel, error));
     durable = qsi_journal_durable_lsn(channel->store->journal);
-    tell_numbers(channel, &each);
+    report_numbers(channel, &each);
     for (const struct qsi_confirm_way *way = qsi_ways_first(channel); way != NULL;
          way = qsi_ways_after(channel, way)) {
         if (way->lsn > durable) {
-            tell_way(channel, &each, way);
+            report_way(channel, &each, way);
         }
     }
     qsi_store_leave(channel->store);

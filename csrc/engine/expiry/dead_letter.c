@@ -209,8 +209,8 @@ static qs_status reserve_settles(struct qsi_buf *settles, size_t count, qs_error
 }
 
 /* REQUIRES that room.  Neighbours of a kind are one range. */
-static void note_settle(struct qsi_buf *settles, uint64_t first_tag, uint64_t last_tag,
-                        uint8_t kind, uint64_t due_us)
+static void record_settle(struct qsi_buf *settles, uint64_t first_tag, uint64_t last_tag,
+                          uint8_t kind, uint64_t due_us)
 {
     struct qsi_tx_settle settle = {first_tag, last_tag, kind, due_us};
     struct qsi_tx_settle *last = (struct qsi_tx_settle *)(void *)(settles->data + settles->bytes);
@@ -282,7 +282,7 @@ qs_status qsi_dead_letter(struct qs_store *store, const struct qsi_removal *remo
         if (status == QS_OK && written.fate == FATE_STUCK) {
             status = keep_stuck(stuck_out, tag, removal->reason, error);
         } else if (status == QS_OK) {
-            note_settle(&internal_channel->tx_settles, tag, tag, kind_of(written.fate), 0);
+            record_settle(&internal_channel->tx_settles, tag, tag, kind_of(written.fate), 0);
         }
         dead_letters += 1;
         if (status == QS_OK && (written.ends_group || is_large(internal_channel, dead_letters))) {
@@ -340,10 +340,10 @@ static qs_status write_dead_letters(struct qs_channel *channel, const struct qsi
             status = write_dead_letter(channel, tag, QSI_REJECTED, &written, QSI_MAY_WAIT, error);
         }
         if (status != QS_OK) {
-            note_settle(settles, from, rejects->last_tag, QSI_SETTLE_REJECT, 0);
+            record_settle(settles, from, rejects->last_tag, QSI_SETTLE_REJECT, 0);
             return status;
         }
-        note_settle(settles, from, tag, kind_of(written.fate), 0);
+        record_settle(settles, from, tag, kind_of(written.fate), 0);
         from = tag + 1;
     }
     return QS_OK;
@@ -376,7 +376,7 @@ static qs_status write_all(struct qs_channel *channel, const struct qsi_buf *ver
         if (status == QS_OK && verb->kind == QSI_SETTLE_REJECT) {
             status = write_dead_letters(channel, verb, &taken, settles, error);
         } else {
-            note_settle(settles, verb->first_tag, verb->last_tag, verb->kind, verb->due_us);
+            record_settle(settles, verb->first_tag, verb->last_tag, verb->kind, verb->due_us);
         }
         taken.highest = verb->last_tag > taken.highest ? verb->last_tag : taken.highest;
     }

@@ -39,7 +39,7 @@ struct qsi_store_stream {
     struct qsi_list in_grown;      /* of the store, while its consumers are to be told of more */
     uint64_t out_count;            /* delivered to consumers and not acknowledged */
     struct qsi_list work_queues;   /* that read it: store_queue.in_source */
-    uint64_t told_next;            /* they were told of what is below */
+    uint64_t notified_next;        /* they were told of what is below */
     struct qsi_list in_sources;    /* of the store, while they are to be told of more */
 };
 

@@ -57,10 +57,10 @@ static void attach(struct qs_store *store, struct qsi_store_queue *queue,
     }
     queue->source = source;
     if (qsi_list_is_empty(&source->stream->work_queues)) {
-        source->stream->told_next = 0; /* while it had no queue none was notified */
+        source->stream->notified_next = 0; /* while it had no queue none was notified */
         qsi_list_push_back(&store->sources, &source->stream->in_sources);
     }
-    (void)qsi_work_raise(&queue->core, source->stream->told_next);
+    (void)qsi_work_raise(&queue->core, source->stream->notified_next);
     qsi_list_push_back(&source->stream->work_queues, &queue->in_source);
 }
 
@@ -98,7 +98,7 @@ const struct qsi_store_queue *qsi_work_reader(const struct qsi_store_stream *str
 static void raise_all(struct qs_store *store, struct qsi_store_stream *stream, uint64_t end)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    stream->told_next = end;
+    stream->notified_next = end;
     for (struct qsi_list *node = stream->work_queues.next; node != &stream->work_queues;
          node = node->next) {
         struct qsi_store_queue *queue = in_source(node);
@@ -117,7 +117,7 @@ void qsi_work_advance_all(struct qs_store *store)
         struct qsi_store_stream *stream = QSI_LIST_OWNER(node, struct qsi_store_stream, in_sources);
         uint64_t end = qsi_stream_durable_next(store, stream);
         node = node->next;
-        if (end > stream->told_next) {
+        if (end > stream->notified_next) {
             raise_all(store, stream, end);
         }
         if (end == stream->log.container.next_seq) {
@@ -140,8 +140,8 @@ void qsi_work_recover(struct qs_store *store)
             qsi_work_lose(&queue->core, 0, UINT64_MAX);
             continue;
         }
-        queue->source->stream->told_next = queue->source->messages->next_seq;
-        (void)qsi_work_raise(&queue->core, queue->source->stream->told_next);
+        queue->source->stream->notified_next = queue->source->messages->next_seq;
+        (void)qsi_work_raise(&queue->core, queue->source->stream->notified_next);
         qsi_work_lose(&queue->core, 0, queue->source->stream->log.first);
     }
 }

@@ -83,7 +83,7 @@ static uint64_t out_count(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_
 }
 
 /* Nothing is in a queue's states: what files alone have is delta. */
-static void tell(const struct qsi_store_queue *queue, qs_queue_status *status)
+static void report(const struct qsi_store_queue *queue, qs_queue_status *status)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_stream *log = &queue->stream->log;
@@ -205,7 +205,7 @@ const struct qsi_store_kind qsi_stream_queue = {
     .cursors = cursors,
     .kept_from = kept_from,
     .trimmed = trimmed,
-    .tell = tell,
+    .report = report,
     .check = check,
     .fini = fini,
 };

@@ -48,7 +48,7 @@ void qsi_record_use(struct qs_store *store, struct qsi_store_queue *queue)
 /* ---- expiry ---- */
 
 /* Messages of the priority have become ready. */
-static void tell_ready(struct qs_store *store, struct qsi_store_queue *queue)
+static void notify_ready(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_check_growth(store, queue);
@@ -62,7 +62,7 @@ static void release_due(struct qs_store *store, struct qsi_store_queue *queue,
 {
     if (qsi_queue_release_due(&queue->core, qsi_clock_us(store), DUE_AT_ONCE, lacks_state_out) >
         0) {
-        tell_ready(store, queue);
+        notify_ready(store, queue);
     }
 }
 
@@ -109,7 +109,7 @@ static void count_unread(struct qs_store *store, struct qsi_store_queue *subqueu
 {
     if (segment->delayed_count > 0 && segment->earliest_due <= qsi_clock_us(store)) {
         qsi_queue_release_unread(&subqueue->core, segment);
-        tell_ready(store, subqueue);
+        notify_ready(store, subqueue);
     }
 }
 
@@ -144,7 +144,7 @@ static void put_off(struct qs_store *store, struct qsi_store_queue *queue,
     segment->earliest = segment->is_damaged ? QSI_NEVER : later_us;
     if (segment->delayed_count > 0 && segment->is_damaged) {
         qsi_queue_release_unread(&queue->core, segment); /* callers get the error */
-        tell_ready(store, queue);
+        notify_ready(store, queue);
     } else if (segment->earliest_due < later_us) {
         segment->earliest_due = later_us;
     }
@@ -163,7 +163,7 @@ static void load_state(struct qs_store *store, struct qsi_store_queue *queue,
     }
     if (qsi_pager_run_page_in(store, queue, &job, NULL) == QS_OK) {
         if (!queue->deleted) {
-            tell_ready(store, queue); /* there may be more than were known */
+            notify_ready(store, queue); /* there may be more than were known */
         }
         return;
     }

@@ -84,7 +84,7 @@ static bool rewrite_segment(struct qs_store *store, struct qsi_store_queue *queu
     uint32_t words = qsi_bitmap_words(store->shared.entries);
     struct qsi_segment_file from, to = {0};
     struct qsi_state_write state;
-    const struct qsi_segment_state *told;
+    const struct qsi_segment_state *kept;
     struct qsi_dead_file *dead;
     uint64_t *live;
     qs_error error = {0};
@@ -103,10 +103,10 @@ static bool rewrite_segment(struct qs_store *store, struct qsi_store_queue *queu
     }
     find_live(&queue->core, segment, words, live);
     from = segment->file;
-    told = has_history(segment, live) ? &state.state : NULL;
+    kept = has_history(segment, live) ? &state.state : NULL;
     store->paging.rewriting += 1;
     qsi_pager_job_begin(store, queue);
-    status = qsi_segment_rewrite(index, &from, live, told, &to, &error);
+    status = qsi_segment_rewrite(index, &from, live, kept, &to, &error);
     qsi_store_lock(store);
     QS_DCHECK(store->paging.rewriting > 0);
     store->paging.rewriting -= 1;

@@ -63,8 +63,8 @@ static qs_status run_job(struct qs_store *store, struct qsi_job *job, qs_error *
 
 /* A queue that cannot be paged, because its directory is gone, is left alone for a while, so that
  * others are paged. */
-static void note_paged(struct qs_store *store, struct qsi_store_queue *queue, qs_status status,
-                       const qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static void record_paged(struct qs_store *store, struct qsi_store_queue *queue, qs_status status,
+                         const qs_error *error) QSI_REQUIRES(qsi_store_mutex)
 {
     qsi_pager_record_failure(store, QSI_USE_PAGING, status, error);
     queue->unpaged_ns = leaves_file(status) ? store->env->monotonic_ns(store->env) : 0;
@@ -121,7 +121,7 @@ qs_status qsi_pager_flush(struct qs_store *store, struct qsi_store_queue *queue,
     qsi_job_end(job, status == QS_OK);
     qsi_flush_step(&store->paging.flush, QSI_FLUSH_NONE);
     store->paging.space_is_short = store->paging.space_is_short && status != QS_OK;
-    note_paged(store, queue, status, &detail);
+    record_paged(store, queue, status, &detail);
     if (status != QS_OK && error != NULL) {
         *error = detail;
     }
@@ -154,7 +154,7 @@ static bool write_begun_state(struct qs_store *store, struct qsi_store_queue *qu
     QS_DCHECK(store->paging.rewriting > 0);
     store->paging.rewriting -= 1;
     qsi_job_end(job, status == QS_OK);
-    note_paged(store, queue, status, &error);
+    record_paged(store, queue, status, &error);
     qsi_container_drop_states(&queue->container);
     qsi_pager_job_end(store, queue);
     return status == QS_OK;

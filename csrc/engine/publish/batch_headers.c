@@ -248,7 +248,7 @@ static qs_status refine_array(struct refining *refining, const struct qsi_arrow_
 
 /* ---- the whole ---- */
 
-static qs_status note_finished(struct refining *refining)
+static qs_status record_finished(struct refining *refining)
 {
     struct qsi_batch *batch = refining->batch;
 
@@ -278,7 +278,7 @@ static qs_status refine(struct refining *refining, qs_error *error)
     uint32_t *codes;
 
     QS_TRY(qsi_batch_code_all_rows(batch, error)); /* no route is added by name afterwards */
-    QS_TRY(note_finished(refining));
+    QS_TRY(record_finished(refining));
     codes = batch->refined;
     for (size_t i = 0; i < batch->input->array_count; i++) {
         QS_TRY(refine_array(refining, &batch->arrays[i], codes, error));

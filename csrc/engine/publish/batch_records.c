@@ -154,7 +154,7 @@ static qs_status make_pending_record(struct qsi_batch *batch, struct qsi_record_
 }
 
 /* The number of rows for each destination, to be counted when they are accepted. */
-static qs_status note_rows(struct qsi_batch *batch, qs_error *error)
+static qs_status keep_rows(struct qsi_batch *batch, qs_error *error)
 {
     for (uint32_t i = 0; i < batch->route_count; i++) {
         const struct qsi_batch_route *route = &batch->routes[i];
@@ -219,5 +219,5 @@ qs_status qsi_batch_make_records(struct qsi_batch *batch, qs_error *error)
         }
         rows_before += array->rows;
     }
-    return note_rows(batch, error);
+    return keep_rows(batch, error);
 }

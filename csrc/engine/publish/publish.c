@@ -74,7 +74,7 @@ static qs_status take(struct qsi_publishing *publishing, struct qsi_refusals *re
 
 /* Notes the way of the message for its confirm; a message that waits for nothing is counted as
  * confirmed. */
-static void note_way(const struct qsi_publishing *publishing, const qs_receipt *receipt)
+static void record_way(const struct qsi_publishing *publishing, const qs_receipt *receipt)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_route *route = publishing->route;
@@ -128,7 +128,7 @@ static qs_status publish(struct qsi_publishing *publishing, qs_receipt *receipt,
             qsi_confirms_add_batch(&channel->confirms, 1, receipt->lsn, refusals.queues);
         receipt->last_number = receipt->first_number;
         if (QS_LIKELY(refusals.count == 0)) {
-            note_way(publishing, receipt);
+            record_way(publishing, receipt);
             if (receipt->lsn != 0 && qsi_early_is_likely(publishing->route)) {
                 qsi_early_record(channel, publishing->route, publishing->priority,
                                  receipt->first_number);

@@ -101,8 +101,8 @@ static uint64_t taken_of(const struct qsi_published_note *note, struct qsi_refus
 }
 
 /* The rows were accepted and have numbers; their confirms wait for the LSN, if it is not 0. */
-static void note_ways(struct qsi_batch *batch, const qs_receipt *receipt,
-                      struct qsi_refusals *refusals) QSI_REQUIRES(qsi_store_mutex)
+static void record_ways(struct qsi_batch *batch, const qs_receipt *receipt,
+                        struct qsi_refusals *refusals) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_channel *channel = batch->channel;
     const struct qsi_published_note *note = qsi_published_note_next(&batch->published, NULL);
@@ -224,7 +224,7 @@ static qs_status accept(struct qsi_batch *batch, qs_receipt *receipt, qs_error *
         receipt->first_number = qsi_confirms_add_batch(&channel->confirms, batch->row_count,
                                                        receipt->lsn, refusals.queues);
         receipt->last_number = receipt->first_number + batch->row_count - 1;
-        note_ways(batch, receipt, &refusals);
+        record_ways(batch, receipt, &refusals);
         if (receipt->lsn == 0 || refusals.count > 0) {
             qsi_events_notify(store);
         }

@@ -7,44 +7,44 @@
 #include "publish_counts.h"
 #include "trace.h"
 
-static void tell(struct qs_store *store, struct qsi_trace_step *what, qs_trace_step step)
+static void trace(struct qs_store *store, struct qsi_trace_step *what, qs_trace_step step)
     QSI_REQUIRES(qsi_store_mutex)
 {
     what->step = step;
     qsi_trace(store, what);
 }
 
-static void tell_routed(struct qs_store *store, struct qsi_trace_step *what)
+static void trace_routed(struct qs_store *store, struct qsi_trace_step *what)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    tell(store, what, QS_TRACE_PUBLISH);
+    trace(store, what, QS_TRACE_PUBLISH);
     what->time_us = 0;
-    tell(store, what, QS_TRACE_ROUTE);
+    trace(store, what, QS_TRACE_ROUTE);
 }
 
 /* The same for one message, whose content goes with its route. */
-static void tell_one_routed(struct qs_store *store, struct qsi_trace_step *what,
-                            const struct qsi_trace_content *content) QSI_REQUIRES(qsi_store_mutex)
+static void trace_one_routed(struct qs_store *store, struct qsi_trace_step *what,
+                             const struct qsi_trace_content *content) QSI_REQUIRES(qsi_store_mutex)
 {
-    tell(store, what, QS_TRACE_PUBLISH);
+    trace(store, what, QS_TRACE_PUBLISH);
     what->time_us = 0;
     what->content = content;
-    tell(store, what, QS_TRACE_ROUTE);
+    trace(store, what, QS_TRACE_ROUTE);
     what->content = NULL;
 }
 
 /* It is in its queues, and in the journal if it has an LSN. */
-static void tell_accepted(struct qs_store *store, struct qsi_trace_step *what, bool mandatory,
-                          uint64_t lsn, bool awaits_confirm) QSI_REQUIRES(qsi_store_mutex)
+static void trace_accepted(struct qs_store *store, struct qsi_trace_step *what, bool mandatory,
+                           uint64_t lsn, bool awaits_confirm) QSI_REQUIRES(qsi_store_mutex)
 {
     if (what->queue_count > 0) {
-        tell(store, what, QS_TRACE_ENQUEUE);
+        trace(store, what, QS_TRACE_ENQUEUE);
     } else if (mandatory) {
-        tell(store, what, QS_TRACE_RETURN);
+        trace(store, what, QS_TRACE_RETURN);
     }
     what->lsn = what->queue_count > 0 ? lsn : 0; /* nothing waits for the record of a refusal */
     if (what->lsn != 0) {
-        tell(store, what, QS_TRACE_RECORD);
+        trace(store, what, QS_TRACE_RECORD);
     }
     qsi_trace_await(store, what, awaits_confirm);
 }
@@ -64,8 +64,8 @@ static void leave_out(struct qsi_trace_step *what, struct qsi_destination **othe
     what->queue_count = count;
 }
 
-static void tell_refused(struct qs_store *store, const struct qsi_trace_step *what,
-                         uint64_t refusing, uint64_t lsn, bool confirms)
+static void trace_refused(struct qs_store *store, const struct qsi_trace_step *what,
+                          uint64_t refusing, uint64_t lsn, bool confirms)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_trace_step all = *what, others = *what;
@@ -73,13 +73,13 @@ static void tell_refused(struct qs_store *store, const struct qsi_trace_step *wh
 
     if (kept != NULL) {
         leave_out(&others, kept, refusing);
-        tell_accepted(store, &others, false, lsn, false);
+        trace_accepted(store, &others, false, lsn, false);
         qsi_free(kept);
     }
     if (confirms) {
         qsi_trace_await(store, &all, true); /* the publisher learns of the refusal */
     } else {
-        tell(store, &all, QS_TRACE_NACK);
+        trace(store, &all, QS_TRACE_NACK);
     }
 }
 
@@ -103,15 +103,15 @@ void qsi_trace_published(const struct qsi_publishing *publishing, const qs_recei
     };
 
     QS_ASSERT_HELD(&store->mutex);
-    tell_one_routed(store, &what, &content);
+    trace_one_routed(store, &what, &content);
     if (channel->tx_selected) {
         return;
     }
     if (QS_UNLIKELY(refusals->count > 0)) {
-        tell_refused(store, &what, refusals->queues[0], receipt->lsn, confirms);
+        trace_refused(store, &what, refusals->queues[0], receipt->lsn, confirms);
     } else {
-        tell_accepted(store, &what, qsi_publishing_is_mandatory(publishing), receipt->lsn,
-                      confirms);
+        trace_accepted(store, &what, qsi_publishing_is_mandatory(publishing), receipt->lsn,
+                       confirms);
     }
 }
 
@@ -133,8 +133,8 @@ static struct qsi_destination **queues_of(struct qs_store *store,
     return queues;
 }
 
-static void tell_note(const struct qs_channel *channel, const struct qsi_published_note *note,
-                      const qs_receipt *receipt, bool is_commit) QSI_REQUIRES(qsi_store_mutex)
+static void trace_note(const struct qs_channel *channel, const struct qsi_published_note *note,
+                       const qs_receipt *receipt, bool is_commit) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = channel->store;
     bool confirms = channel->confirms.selected && !channel->tx_selected;
@@ -154,10 +154,10 @@ static void tell_note(const struct qs_channel *channel, const struct qsi_publish
         return;
     }
     if (!is_commit) {
-        tell_routed(store, &what);
+        trace_routed(store, &what);
     }
     if (is_commit || !channel->tx_selected) {
-        tell_accepted(store, &what, note->mandatory, receipt->lsn, confirms);
+        trace_accepted(store, &what, note->mandatory, receipt->lsn, confirms);
     }
     qsi_free(queues);
 }
@@ -169,7 +169,7 @@ void qsi_trace_batch(const struct qs_channel *channel, const struct qsi_publishe
 
     QS_ASSERT_HELD(&channel->store->mutex);
     for (; note != NULL; note = qsi_published_note_next(notes, note)) {
-        tell_note(channel, note, receipt, false);
+        trace_note(channel, note, receipt, false);
     }
 }
 
@@ -181,6 +181,6 @@ void qsi_trace_committed(const struct qs_channel *channel, const struct qsi_publ
 
     QS_ASSERT_HELD(&channel->store->mutex);
     for (; note != NULL; note = qsi_published_note_next(notes, note)) {
-        tell_note(channel, note, &receipt, true);
+        trace_note(channel, note, &receipt, true);
     }
 }

@@ -75,7 +75,7 @@ qs_status qsi_refusals_reserve(struct qsi_refusals *refusals, struct qs_store *s
     return QS_OK;
 }
 
-static void note_row(struct qsi_refusals *refusals, uint64_t row, uint64_t queue_id)
+static void record_row(struct qsi_refusals *refusals, uint64_t row, uint64_t queue_id)
 {
     QS_ASSERT(row < refusals->row_count && queue_id != 0);
     if (refusals->queues[row] == 0) {
@@ -141,8 +141,9 @@ uint32_t qsi_refusals_take(struct qsi_refusals *refusals, struct qs_store *store
         return 0;
     }
     for (uint32_t i = pushed->count - refused; i < pushed->count; i++) {
-        note_row(refusals, pending_record->first_row + (pushed->rows != NULL ? pushed->rows[i] : i),
-                 qsi_owner_of(queue)->container.id);
+        record_row(refusals,
+                   pending_record->first_row + (pushed->rows != NULL ? pushed->rows[i] : i),
+                   qsi_owner_of(queue)->container.id);
     }
     store->stats.refused += refused;
     qsi_counts_of(store, queue)->refused += refused;
@@ -159,7 +160,7 @@ uint32_t qsi_refusals_take(struct qsi_refusals *refusals, struct qs_store *store
     return records; /* the run, and its rows, may be gone */
 }
 
-static void tell_queue(struct qs_store *store, uint64_t queue_id, qs_receipt *receipt)
+static void report_queue(struct qs_store *store, uint64_t queue_id, qs_receipt *receipt)
     QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_store_queue *queue = qsi_find_by_id(store, queue_id);
@@ -175,19 +176,19 @@ static void tell_queue(struct qs_store *store, uint64_t queue_id, qs_receipt *re
 void qsi_refusals_report_rows(const struct qsi_refusals *refusals, struct qs_store *store,
                               qs_receipt *receipt)
 {
-    uint32_t told = 0;
+    uint32_t reported = 0;
 
     QS_ASSERT_HELD(&store->mutex);
     QS_DCHECK(refusals->count <= refusals->row_count);
     receipt->refused_count = refusals->count;
-    for (uint64_t row = 0; row < refusals->row_count && told < QS_RECEIPT_ROWS; row++) {
+    for (uint64_t row = 0; row < refusals->row_count && reported < QS_RECEIPT_ROWS; row++) {
         if (refusals->queues[row] == 0) {
             continue;
         }
-        if (told == 0) {
-            tell_queue(store, refusals->queues[row], receipt);
+        if (reported == 0) {
+            report_queue(store, refusals->queues[row], receipt);
         }
-        receipt->refused_rows[told++] = row;
+        receipt->refused_rows[reported++] = row;
     }
 }
 

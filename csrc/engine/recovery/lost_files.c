@@ -20,7 +20,7 @@ struct found_file {
     char name[64];
 };
 
-static bool note_file(void *context, const char *name)
+static bool record_file(void *context, const char *name)
 {
     struct found_file *found = context;
 
@@ -40,7 +40,7 @@ static qs_status check_is_empty(qs_env *env, qs_dir *root, const char *dir_name,
         return QS_OK;
     }
     QS_TRY(status);
-    status = qsi_env_dir_list(env, dir, note_file, &found, error);
+    status = qsi_env_dir_list(env, dir, record_file, &found, error);
     env->dir_close(env, dir);
     if (status == QS_OK && found.name[0] != 0) {
         return qsi_fail_corrupt(error, "MANIFEST", 0,
@@ -56,7 +56,7 @@ struct entries {
     char other[64]; /* "": none */
 };
 
-static bool note_entry(void *context, const char *name)
+static bool record_entry(void *context, const char *name)
 {
     static const char *const known[] = {
         "LOCK",       "MANIFEST.tmp", "RESERVE",        "journal",         "checkpoint",
@@ -81,7 +81,7 @@ qs_status qsi_check_nothing_else(qs_env *env, qs_dir *root, qs_error *error)
 {
     struct entries entries = {0};
 
-    QS_TRY(qsi_env_dir_list(env, root, note_entry, &entries, error));
+    QS_TRY(qsi_env_dir_list(env, root, record_entry, &entries, error));
     if (entries.has_manifest || entries.other[0] == '\0') {
         return QS_OK;
     }
@@ -175,7 +175,7 @@ struct unnamed {
     uint64_t highest; /* 0: there is none */
 };
 
-static bool note_unnamed(void *context, const char *name)
+static bool record_unnamed(void *context, const char *name)
 {
     struct unnamed *unnamed = context;
     uint64_t number;
@@ -192,7 +192,7 @@ qs_status qsi_check_checkpoints(qs_env *env, qs_dir *dir, const struct qsi_manif
 {
     struct unnamed unnamed = {.above = manifest->checkpoint_number};
 
-    QS_TRY(qsi_env_dir_list(env, dir, note_unnamed, &unnamed, error));
+    QS_TRY(qsi_env_dir_list(env, dir, record_unnamed, &unnamed, error));
     return unnamed.highest == 0
                ? QS_OK
                : check_unnamed(env, dir, manifest, unnamed.highest, end_lsn, error);

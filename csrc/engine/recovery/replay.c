@@ -108,7 +108,8 @@ static qs_status replay_batch(struct qsi_store_queue *queue, struct qsi_chunk *c
 }
 
 /* The message store makes room to count the references of this record. */
-static qs_status note_refs(struct qs_store *store, const struct qsi_messages *view, qs_error *error)
+static qs_status record_refs(struct qs_store *store, const struct qsi_messages *view,
+                             qs_error *error)
 {
     for (uint32_t row = 0; view->stored != NULL && row < view->row_count; row++) {
         struct qsi_body_ref ref;
@@ -163,7 +164,7 @@ static qs_status replay_messages(struct qs_store *store, struct qsi_chunk *chunk
 
     QS_TRY(qsi_messages_check(record, error));
     qsi_messages_view(&view, record);
-    QS_TRY(note_refs(store, &view, error));
+    QS_TRY(record_refs(store, &view, error));
     for (uint32_t i = 0; i < view.destination_count; i++) {
         struct qsi_store_queue *queue;
         uint64_t first_seq = qsi_messages_destination_seq(&view, i);

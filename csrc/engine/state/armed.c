@@ -80,7 +80,7 @@ void qsi_channel_leave_listener(struct qs_channel *channel)
 }
 
 /* REQUIRES one of both. */
-static void tell_loop(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+static void report_loop(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
     QS_DCHECK((channel->listener != NULL) != (channel->event_fd != QSI_NO_EVENT_FD));
     if (channel->listener != NULL) {
@@ -115,7 +115,7 @@ void qsi_channel_notify(struct qs_channel *channel)
     if (channel->is_armed_by_thread) {
         qsi_waiter_wake(channel->store, channel->waiter);
     } else {
-        tell_loop(channel);
+        report_loop(channel);
     }
 }
 
@@ -151,7 +151,7 @@ uint64_t qsi_deliveries_awaited_lsn(const struct qs_channel *channel)
 }
 
 /* It waits for a commit. */
-static void hurry(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
+static void expedite(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
 {
     if (!is_held(channel)) {
         qsi_commit_expedite(channel->store);
@@ -183,11 +183,11 @@ qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *
     }
     if ((kinds & QS_EVENT_ACK) != 0 &&
         qsi_confirms_last_lsn(&channel->confirms) > qsi_journal_durable_lsn(store->journal)) {
-        hurry(channel);
+        expedite(channel);
     }
     if (((kinds & QS_EVENT_DELIVERY) != 0 && qsi_deliveries_awaited_lsn(channel) != 0) ||
         ((kinds & QS_EVENT_DURABLE) != 0 && channel->awaited_first_lsn != 0)) {
-        hurry(channel);
+        expedite(channel);
     }
     return QS_OK;
 }
@@ -248,7 +248,7 @@ void qsi_notify_if_due(struct qs_channel *channel)
         qsi_has_event(channel, channel->armed_kinds)) {
         qsi_channel_notify(channel);
     } else if (ask_at_commits(channel)) {
-        (void)is_held(channel); /* otherwise it was armed before it published: no hurry */
+        (void)is_held(channel); /* otherwise it was armed before it published: nothing waits */
     }
 }
 
@@ -287,6 +287,6 @@ void qsi_channel_notify_shut(struct qs_channel *channel)
     qsi_channel_disarm(channel);
     qsi_waiter_wake(channel->store, channel->waiter);
     if (is_listened_to(channel)) {
-        tell_loop(channel);
+        report_loop(channel);
     }
 }

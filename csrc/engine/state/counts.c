@@ -76,7 +76,7 @@ void qsi_counts_keep(struct qs_channel *channel)
     add_counts(&channel->connection->closed_channels, &channel->counts);
 }
 
-static void tell_channels(const struct qs_store *store, const struct counts_visit *visit)
+static void report_channels(const struct qs_store *store, const struct counts_visit *visit)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_channel_counts all = store->closed_channels;
@@ -85,10 +85,10 @@ static void tell_channels(const struct qs_store *store, const struct counts_visi
     for (const struct qsi_list *node = store->channels.next; node != &store->channels;
          node = node->next) {
         const struct qs_channel *channel = QSI_LIST_OWNER(node, struct qs_channel, in_store);
-        const qs_counts told = {
+        const qs_counts visited = {
             .of = QS_COUNTS_CHANNEL, .channel = channel->number, VALUES(channel->counts)};
         if (!channel->closed) {
-            visit->visit(visit->context, &told);
+            visit->visit(visit->context, &visited);
             add_counts(&all, &channel->counts);
         }
     }
@@ -96,7 +96,7 @@ static void tell_channels(const struct qs_store *store, const struct counts_visi
 }
 
 /* Those that are open, and not a lone channel's own. */
-static void tell_connections(const struct qs_store *store, const struct counts_visit *visit)
+static void report_connections(const struct qs_store *store, const struct counts_visit *visit)
     QSI_REQUIRES(qsi_store_mutex)
 {
     for (const struct qsi_list *node = store->connections.next; node != &store->connections;
@@ -104,17 +104,17 @@ static void tell_connections(const struct qs_store *store, const struct counts_v
         const struct qs_connection *connection =
             QSI_LIST_OWNER(node, struct qs_connection, in_store);
         struct qsi_channel_counts sums = connection->closed_channels;
-        const qs_counts told = {
+        const qs_counts visited = {
             .of = QS_COUNTS_CONNECTION, .channel = connection->number, VALUES(sums)};
         for (const struct qsi_list *each = connection->channels.next; each != &connection->channels;
              each = each->next) {
             add_counts(&sums, &QSI_LIST_OWNER(each, struct qs_channel, in_connection)->counts);
         }
-        visit->visit(visit->context, &told);
+        visit->visit(visit->context, &visited);
     }
 }
 
-static void tell_exchange(void *context, const struct qsi_exchange *exchange)
+static void report_exchange(void *context, const struct qsi_exchange *exchange)
 {
     const struct counts_visit *visit = context;
     const struct qsi_exchange_counts counts = {
@@ -124,13 +124,13 @@ static void tell_exchange(void *context, const struct qsi_exchange *exchange)
         .return_unroutable = exchange->returned,
         .drop_unroutable = exchange->dropped,
     };
-    const qs_counts told = {
+    const qs_counts visited = {
         .of = QS_COUNTS_EXCHANGE, .exchange = qs_slice_of(exchange->name), VALUES(counts)};
 
-    visit->visit(visit->context, &told);
+    visit->visit(visit->context, &visited);
 }
 
-static void tell_queues(struct qs_store *store, const struct counts_visit *visit)
+static void report_queues(struct qs_store *store, const struct counts_visit *visit)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
@@ -138,7 +138,7 @@ static void tell_queues(struct qs_store *store, const struct counts_visit *visit
     while (qsi_map_next(&store->queues_by_id, &cursor)) {
         const struct qsi_store_queue *queue = cursor.value;
         struct qsi_queue_counts counts = {0};
-        const qs_counts told = {
+        const qs_counts visited = {
             .of = QS_COUNTS_QUEUE, .queue = qs_slice_of(queue->name), VALUES(counts)};
         if (queue->parent != NULL) {
             continue;
@@ -148,24 +148,24 @@ static void tell_queues(struct qs_store *store, const struct counts_visit *visit
         }
         counts.publish = qsi_destination_published(&queue->destination);
         counts.confirm = qsi_destination_confirmed(&queue->destination);
-        visit->visit(visit->context, &told);
+        visit->visit(visit->context, &visited);
     }
 }
 
-static void tell_route(void *context, const struct qsi_tally *tally)
+static void report_route(void *context, const struct qsi_tally *tally)
 {
     const struct counts_visit *visit = context;
     const struct qsi_route_counts counts = {.publish = tally->published,
                                             .confirm = tally->confirmed};
-    const qs_counts told = {.of = QS_COUNTS_ROUTE,
-                            .exchange = qs_slice_of(tally->exchange->name),
-                            .queue = qs_slice_of(tally->destination->name),
-                            VALUES(counts)};
+    const qs_counts visited = {.of = QS_COUNTS_ROUTE,
+                               .exchange = qs_slice_of(tally->exchange->name),
+                               .queue = qs_slice_of(tally->destination->name),
+                               VALUES(counts)};
 
-    visit->visit(visit->context, &told);
+    visit->visit(visit->context, &visited);
 }
 
-/* Confirms that could be told by now. */
+/* Confirms that could be visited by now. */
 static void count_durable(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     for (struct qsi_list *node = store->channels.next; node != &store->channels;
@@ -181,11 +181,11 @@ qs_status qs_store_visit_counts(qs_store *store, void (*visit)(void *context, co
 
     QS_TRY(qsi_store_enter(store, NULL));
     count_durable(store);
-    tell_channels(store, &each);
-    tell_connections(store, &each);
-    qsi_router_visit_exchanges(&store->router, tell_exchange, &each);
-    tell_queues(store, &each);
-    qsi_router_visit_tallies(&store->router, tell_route, &each);
+    report_channels(store, &each);
+    report_connections(store, &each);
+    qsi_router_visit_exchanges(&store->router, report_exchange, &each);
+    report_queues(store, &each);
+    qsi_router_visit_tallies(&store->router, report_route, &each);
     qsi_store_leave(store);
     return QS_OK;
 }

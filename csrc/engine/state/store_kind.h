@@ -70,7 +70,7 @@ struct qsi_store_kind {
     uint64_t (*kept_from)(const struct qsi_store_queue *queue, uint64_t now_us);
     void (*trimmed)(struct qsi_store_queue *queue);
     /* Adds to a status, which has what all kinds have. */
-    void (*tell)(const struct qsi_store_queue *queue, qs_queue_status *status_io);
+    void (*report)(const struct qsi_store_queue *queue, qs_queue_status *status_io);
     void (*check)(const struct qsi_store_queue *queue); /* debug builds: its parts agree */
     void (*fini)(struct qsi_store_queue *queue);
 };

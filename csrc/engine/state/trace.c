@@ -15,8 +15,8 @@
 #define AWAITED_BYTES_MAX (1u << 20) /* all of them are looked at for each verdict */
 
 struct traced_content {
-    qs_traced_content told; /* whose slices point to bytes */
-    size_t size;            /* of all this */
+    qs_traced_content shown; /* whose slices point to bytes */
+    size_t size;             /* of all this */
     uint8_t bytes[];
 };
 
@@ -123,14 +123,14 @@ static struct traced_content *make_content(const struct qsi_trace_content *conte
     }
     to = made->bytes;
     made->size = size;
-    made->told = (qs_traced_content){.properties = put(&to, content->properties),
-                                     .body = put(&to, content->body),
-                                     .peer = put(&to, peer),
-                                     .user = put(&to, user),
-                                     .connection = connection->number,
-                                     .client = client->number,
-                                     .client_channel = content->channel->client_number,
-                                     .redelivered = content->redelivered};
+    made->shown = (qs_traced_content){.properties = put(&to, content->properties),
+                                      .body = put(&to, content->body),
+                                      .peer = put(&to, peer),
+                                      .user = put(&to, user),
+                                      .connection = connection->number,
+                                      .client = client->number,
+                                      .client_channel = content->channel->client_number,
+                                      .redelivered = content->redelivered};
     QS_DCHECK(to == (uint8_t *)made + size);
     return made;
 }
@@ -287,7 +287,7 @@ static void go_on(struct qs_trace *trace, const struct traced *awaited, qs_trace
     keep(trace, &trace->unread, made);
 }
 
-static void tell_synced(struct qs_trace *trace, uint64_t durable) QSI_REQUIRES(qsi_store_mutex)
+static void report_synced(struct qs_trace *trace, uint64_t durable) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_traced_list *list = &trace->unsynced;
 
@@ -308,7 +308,7 @@ void qsi_trace_synced(struct qs_store *store)
     QS_ASSERT_HELD(&store->mutex);
     for (struct qsi_list *node = store->events.traces.next; node != &store->events.traces;
          node = node->next) {
-        tell_synced(trace_at(node), durable);
+        report_synced(trace_at(node), durable);
     }
 }
 
@@ -326,8 +326,8 @@ static bool is_confirmed(const struct traced *awaited, const struct qsi_traced_v
                              : awaited->last_number == verdict->number;
 }
 
-static void tell_refused(struct qs_trace *trace, struct traced *awaited,
-                         const struct qsi_traced_verdict *verdict) QSI_REQUIRES(qsi_store_mutex)
+static void report_refused(struct qs_trace *trace, struct traced *awaited,
+                           const struct qsi_traced_verdict *verdict) QSI_REQUIRES(qsi_store_mutex)
 {
     bool is_whole = verdict->multiple || awaited->count == 1;
 
@@ -345,7 +345,7 @@ static bool is_refused(const struct traced *awaited, const struct qsi_traced_ver
            (verdict->multiple || verdict->number <= awaited->last_number);
 }
 
-static void tell_verdict(struct qs_trace *trace, const struct qsi_traced_verdict *verdict)
+static void report_verdict(struct qs_trace *trace, const struct qsi_traced_verdict *verdict)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_traced_list *list = &trace->unconfirmed;
@@ -358,7 +358,7 @@ static void tell_verdict(struct qs_trace *trace, const struct qsi_traced_verdict
             continue;
         }
         if (!verdict->is_ack && is_refused(awaited, verdict)) {
-            tell_refused(trace, awaited, verdict);
+            report_refused(trace, awaited, verdict);
             if (!verdict->multiple) {
                 return; /* in a batch the way of a single row is unknown */
             }
@@ -377,7 +377,7 @@ void qsi_trace_verdict(const struct qsi_traced_verdict *verdict)
     QS_DCHECK(verdict->number > 0);
     for (struct qsi_list *node = store->events.traces.next; node != &store->events.traces;
          node = node->next) {
-        tell_verdict(trace_at(node), verdict);
+        report_verdict(trace_at(node), verdict);
     }
 }
 
@@ -403,16 +403,16 @@ void qsi_trace_taken(const struct qs_channel *channel, qs_trace_step step,
                      struct qsi_store_queue *queue, uint64_t first_tag, uint64_t count)
 {
     struct qsi_destination *const destination = &qsi_owner_of(queue)->destination;
-    struct qsi_trace_step told = {.step = step,
-                                  .number = first_tag,
-                                  .count = count,
-                                  .channel = channel->number,
-                                  .key = qsi_slice_make("", 0),
-                                  .queues = &destination,
-                                  .queue_count = 1};
+    struct qsi_trace_step shown = {.step = step,
+                                   .number = first_tag,
+                                   .count = count,
+                                   .channel = channel->number,
+                                   .key = qsi_slice_make("", 0),
+                                   .queues = &destination,
+                                   .queue_count = 1};
 
     QS_ASSERT_HELD(&channel->store->mutex);
-    qsi_trace(channel->store, &told);
+    qsi_trace(channel->store, &shown);
 }
 
 void qsi_trace_delivered(const struct qs_channel *channel, struct qsi_slice queue,
@@ -424,18 +424,18 @@ void qsi_trace_delivered(const struct qs_channel *channel, struct qsi_slice queu
                                         .properties = qsi_slice_of(message->properties),
                                         .body = qsi_slice_of(message->body),
                                         .redelivered = message->redelivered};
-    struct qsi_trace_step told = {.step = QS_TRACE_DELIVER,
-                                  .number = message->delivery_tag,
-                                  .count = 1,
-                                  .channel = channel->number,
-                                  .exchange = &exchange,
-                                  .key = qsi_slice_of(message->routing_key),
-                                  .queues = &destination,
-                                  .queue_count = 1,
-                                  .content = &content};
+    struct qsi_trace_step shown = {.step = QS_TRACE_DELIVER,
+                                   .number = message->delivery_tag,
+                                   .count = 1,
+                                   .channel = channel->number,
+                                   .exchange = &exchange,
+                                   .key = qsi_slice_of(message->routing_key),
+                                   .queues = &destination,
+                                   .queue_count = 1,
+                                   .content = &content};
 
     QS_ASSERT_HELD(&channel->store->mutex);
-    qsi_trace(channel->store, &told);
+    qsi_trace(channel->store, &shown);
 }
 
 /* ---- reading ---- */
@@ -467,7 +467,7 @@ void qsi_traced_report(const struct traced *traced, qs_trace_event *event_out)
         .exchange = {traced->bytes, traced->exchange_bytes},
         .routing_key = {key, traced->key_bytes},
         .queues = {key + traced->key_bytes, traced->queues_bytes},
-        .content = traced->content != NULL ? &traced->content->told : NULL,
+        .content = traced->content != NULL ? &traced->content->shown : NULL,
     };
 }
 

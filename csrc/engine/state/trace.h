@@ -52,7 +52,7 @@ struct qs_trace {
     struct qsi_traced_list unread GUARDED;
     struct qsi_traced_list unsynced GUARDED, unconfirmed GUARDED; /* whose next steps are awaited */
     uint64_t dropped GUARDED;
-    struct traced *told; /* the last step that a call returned: of the thread that reads */
+    struct traced *returned; /* the last step that a call returned: of the thread that reads */
     bool of_exchange, of_queue, of_content;
     struct qsi_slice exchange, queue; /* in names */
     uint8_t names[2 * UINT8_MAX];

@@ -24,8 +24,8 @@ void qsi_watch_wake(struct qs_store *store)
 }
 
 /* Releases the lock meanwhile. */
-__attribute__((format(printf, 3, 4))) static void tell(struct qs_store *store, uint32_t level,
-                                                       const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void report(struct qs_store *store, uint32_t level,
+                                                         const char *format, ...)
     QSI_REQUIRES(qsi_store_mutex)
 {
     char text[TEXT_BYTES];
@@ -75,29 +75,30 @@ void qsi_watch_commit_end(struct qs_store *store)
     }
 }
 
-static void tell_stall(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+static void report_stall(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     if (is_stall_untold(store)) {
         count_stall(store);
-        tell(store, QS_NOTE_WARNING,
-             "a commit has waited for the disk for %llu s; nothing is confirmed meanwhile",
-             (unsigned long long)(qsi_commit_running_ns(store) / NS_PER_S));
+        report(store, QS_NOTE_WARNING,
+               "a commit has waited for the disk for %llu s; nothing is confirmed meanwhile",
+               (unsigned long long)(qsi_commit_running_ns(store) / NS_PER_S));
     }
 }
 
 /* ---- a clock that is set ---- */
 
-static void tell_jump(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+static void report_jump(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     int64_t ahead_us = qsi_clock_ahead_us(store);
     int64_t moved_us = ahead_us - store->watch.ahead_told_us;
 
     if (moved_us > JUMP_US || moved_us < -JUMP_US) {
         store->watch.ahead_told_us = ahead_us;
-        tell(store, QS_NOTE_WARNING,
-             "the machine's clock was set: it differs from the store's by %lld s; messages expire "
-             "by the store's until accept_clock()",
-             (long long)(ahead_us / US_PER_S));
+        report(
+            store, QS_NOTE_WARNING,
+            "the machine's clock was set: it differs from the store's by %lld s; messages expire "
+            "by the store's until accept_clock()",
+            (long long)(ahead_us / US_PER_S));
     }
 }
 
@@ -122,20 +123,20 @@ void qsi_watch_admitted(struct qs_store *store)
     }
 }
 
-static void tell_space(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+static void report_space(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_watch *watch = &store->watch;
 
     if (watch->is_full && !watch->is_full_told) {
         watch->is_full_told = true;
-        tell(store, QS_NOTE_WARNING,
-             "the disk is full: who publishes is refused (StoreFull) until messages are consumed "
-             "or purged, or some space is freed");
+        report(store, QS_NOTE_WARNING,
+               "the disk is full: who publishes is refused (StoreFull) until messages are consumed "
+               "or purged, or some space is freed");
     }
     if (!watch->is_full && watch->is_full_told &&
         store->env->monotonic_ns(store->env) - watch->refused_ns >= EASE_NS) {
         watch->is_full_told = false;
-        tell(store, QS_NOTE_INFO, "there is space on the disk again: who publishes is admitted");
+        report(store, QS_NOTE_INFO, "there is space on the disk again: who publishes is admitted");
     }
 }
 
@@ -160,7 +161,7 @@ static struct qsi_store_consumer *find_slow(struct qs_store *store) QSI_REQUIRES
     return NULL;
 }
 
-static bool tell_one_slow(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+static bool report_one_slow(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_store_consumer *consumer = find_slow(store);
     struct qsi_chunk *names;
@@ -170,32 +171,32 @@ static bool tell_one_slow(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
         return false;
     }
     names = qsi_chunk_ref(consumer->names); /* it may end while it is reported */
-    tell(store, QS_NOTE_WARNING,
-         "consumer '%.*s' of queue '%.*s' is slow: it holds the %u messages that its prefetch "
-         "allows, and acknowledged none while the queue grew by %u",
-         QSI_NAME(consumer->tag), QSI_NAME(consumer->queue_name), consumer->prefetch,
-         consumer->prefetch);
+    report(store, QS_NOTE_WARNING,
+           "consumer '%.*s' of queue '%.*s' is slow: it holds the %u messages that its prefetch "
+           "allows, and acknowledged none while the queue grew by %u",
+           QSI_NAME(consumer->tag), QSI_NAME(consumer->queue_name), consumer->prefetch,
+           consumer->prefetch);
     qsi_chunk_unref(names);
     return true;
 }
 
-static void tell_slow(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+static void report_slow(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
-    while (store->options.note != NULL && tell_one_slow(store)) {
+    while (store->options.note != NULL && report_one_slow(store)) {
     }
 }
 
 /* ---- what the open found ---- */
 
-static void tell_ignored(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+static void report_ignored(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     if (store->recovery.ignored_arguments > 0 && !store->watch.are_ignored_told) {
         qs_error first = store->recovery.first_ignored;
         store->watch.are_ignored_told = true;
-        tell(store, QS_NOTE_WARNING,
-             "arguments of queues and bindings that make no sense to this build are ignored, "
-             "%llu in all; the first: %s",
-             (unsigned long long)store->recovery.ignored_arguments, first.text);
+        report(store, QS_NOTE_WARNING,
+               "arguments of queues and bindings that make no sense to this build are ignored, "
+               "%llu in all; the first: %s",
+               (unsigned long long)store->recovery.ignored_arguments, first.text);
     }
 }
 
@@ -214,40 +215,41 @@ void qsi_watch_checkpoint_end(struct qs_store *store, uint64_t began_ns)
     qsi_watch_wake(store);
 }
 
-static void tell_checkpoint(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+static void report_checkpoint(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_watch *watch = &store->watch;
 
     if (watch->checkpoint.number != 0 && !watch->checkpoint.is_told) {
         watch->checkpoint.is_told = true;
-        tell(store, QS_NOTE_DEBUG, "checkpoint %llu, up to LSN %llu: %llu bytes, in %llu ms",
-             (unsigned long long)watch->checkpoint.number,
-             (unsigned long long)watch->checkpoint.lsn, (unsigned long long)watch->checkpoint.bytes,
-             (unsigned long long)(watch->checkpoint.took_ns / NS_PER_MS));
+        report(store, QS_NOTE_DEBUG, "checkpoint %llu, up to LSN %llu: %llu bytes, in %llu ms",
+               (unsigned long long)watch->checkpoint.number,
+               (unsigned long long)watch->checkpoint.lsn,
+               (unsigned long long)watch->checkpoint.bytes,
+               (unsigned long long)(watch->checkpoint.took_ns / NS_PER_MS));
     }
 }
 
-static void tell_held(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+static void report_held(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     if (store->checkpoint.is_held_up && !store->watch.is_held_told) {
         qs_error held_by = store->checkpoint.held_by;
         store->watch.is_held_told = true;
-        tell(store, QS_NOTE_WARNING, "no checkpoint can be made, so the journal grows: %s",
-             held_by.text);
+        report(store, QS_NOTE_WARNING, "no checkpoint can be made, so the journal grows: %s",
+               held_by.text);
     }
     if (!store->checkpoint.is_held_up && store->watch.is_held_told) {
         store->watch.is_held_told = false;
-        tell(store, QS_NOTE_INFO, "checkpoints can be made again");
+        report(store, QS_NOTE_INFO, "checkpoints can be made again");
     }
 }
 
-static void tell_failure(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
+static void report_failure(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
     if (store->failed && !store->watch.is_failure_told) {
         qs_error failure = store->failure;
         store->watch.is_failure_told = true;
-        tell(store, QS_NOTE_ERROR, "the store has failed, and must be opened again: %s",
-             failure.text);
+        report(store, QS_NOTE_ERROR, "the store has failed, and must be opened again: %s",
+               failure.text);
     }
 }
 
@@ -256,14 +258,14 @@ static void tell_failure(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 void qsi_watch_report(struct qs_store *store)
 {
     QS_ASSERT_HELD(&store->mutex);
-    tell_ignored(store);
-    tell_failure(store);
-    tell_stall(store);
-    tell_jump(store);
-    tell_space(store);
-    tell_held(store);
-    tell_slow(store);
-    tell_checkpoint(store);
+    report_ignored(store);
+    report_failure(store);
+    report_stall(store);
+    report_jump(store);
+    report_space(store);
+    report_held(store);
+    report_slow(store);
+    report_checkpoint(store);
 }
 
 uint64_t qsi_watch_again_us(const struct qs_store *store)

@@ -116,7 +116,7 @@ qs_status qsi_enter_topology(struct qs_channel *channel, uint64_t bytes, enum qs
 /* ---- replay ---- */
 
 /* A build that gives an argument a meaning, or takes one away, meets stores of others. */
-static void tell_ignored(struct qs_store *store, const struct qsi_topology *topology)
+static void report_ignored(struct qs_store *store, const struct qsi_topology *topology)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_recovery *recovery = &store->recovery;
@@ -152,7 +152,7 @@ static qs_status replay_queue_declare(struct qs_store *store, const struct qsi_t
     if (queue != NULL) {
         qsi_drop_queue(store, queue, QSI_AUTO_DELETE_STAYS);
     }
-    tell_ignored(store, topology);
+    report_ignored(store, topology);
     /* Earlier builds assumed x-queue-type: the record decides, not the argument. */
     QS_DCHECK(qsi_find_queue(store, topology->strings[0]) == NULL);
     QS_TRY(qsi_new_queue(store, kind, topology->number, topology->flags, topology->strings[0],
@@ -208,8 +208,8 @@ static struct qsi_destination *replayed_destination(struct qs_store *store,
 }
 
 /* A binding that its exchange would refuse. */
-static void tell_ignored_of(struct qs_store *store, const struct qsi_exchange *exchange,
-                            const struct qsi_topology *topology) QSI_REQUIRES(qsi_store_mutex)
+static void report_ignored_of(struct qs_store *store, const struct qsi_exchange *exchange,
+                              const struct qsi_topology *topology) QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_recovery *recovery = &store->recovery;
     qs_error *first = recovery->ignored_arguments == 0 ? &recovery->first_ignored : NULL;
@@ -232,7 +232,7 @@ static qs_status replay_binding(struct qs_store *store, const struct qsi_topolog
         return QS_OK; /* an auto-delete exchange may be gone, with its binding */
     }
     if (topology->type == QSI_RECORD_BIND || topology->type == QSI_RECORD_EXCHANGE_BIND) {
-        tell_ignored_of(store, source, topology);
+        report_ignored_of(store, source, topology);
         return qsi_router_bind_again(&store->router, source, destination, topology->strings[1],
                                      topology->strings[2], &changed, error);
     }

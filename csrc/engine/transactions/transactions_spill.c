@@ -255,7 +255,7 @@ static uint64_t appended_lsn(const struct qs_store *store) QSI_REQUIRES(qsi_stor
     return store->journal != NULL ? qsi_journal_appended_lsn(store->journal) : 0;
 }
 
-static bool is_told(qs_status status)
+static bool is_reported(qs_status status)
 {
     return qsi_consequence_of(QSI_USE_REWRITING, status) == QSI_TELLS_READERS;
 }
@@ -300,7 +300,8 @@ static qs_status spill_once(struct qs_store *store, qs_error *error) QSI_REQUIRE
     }
     if (status == QS_OK) {
         install(spill, run);
-    } else if (is_told(status)) { /* to calls that ask for a key there; others are not held up */
+    } else if (is_reported(
+                   status)) { /* to calls that ask for a key there; others are not held up */
         for (uint32_t i = spill->first; i < keys->run_count; i++) {
             keys->runs[i]->is_unmerged = true;
         }
@@ -324,7 +325,7 @@ qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error)
     keys->is_busy = true;
     do {
         status = spill_once(store, &detail);
-    } while (is_told(status) && --tries > 0 && keys->run_count < QSI_KEY_RUNS_MAX);
+    } while (is_reported(status) && --tries > 0 && keys->run_count < QSI_KEY_RUNS_MAX);
     keys->is_busy = false;
     keys->sweeps = keys->sweeps && status == QS_OK;
     qsi_pager_record_failure(store, QSI_USE_REWRITING, status, &detail);

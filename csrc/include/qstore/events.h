@@ -89,7 +89,7 @@ QS_API QS_MUST_CHECK qs_status qs_channel_take_ignored(qs_channel *channel, qs_e
  * The store writes to the descriptor once, when an event of the armed kinds may be there or when
  * the channel is closed.  qs_channel_next_event with QS_EVENT_ARM arms it under the same hold of
  * the lock that found no event, so no event is missed.  An armed channel waits as a thread in that
- * call would: confirms are hurried, and a get leaves the messages to the channel's consumers.  To
+ * call would: confirms are expedited, and a get leaves the messages to the channel's consumers.  To
  * wait, read the descriptor, take events until QS_EEMPTY, and return to the loop.  An unarmed
  * descriptor costs nothing.
  * Out:     fd_out    the same descriptor at each call

@@ -20,7 +20,7 @@ int main(int argc, char **argv)
         [LOG_SHARED_PAGE] = "a page shared with a block that a checkpoint names",
         [LOG_CURSOR_DIVIDED] = "a cursor outside its group",
         [LOG_EARLY_REMOVAL] = "files removed before the record that drops them",
-        [LOG_TRIM_UNTOLD] = "messages dropped without a record",
+        [LOG_TRIM_UNRECORDED] = "messages dropped without a record",
         [LOG_WRITTEN_NOT_SYNCED] = "blocks that the journal names not synced",
         [LOG_WRITTEN_NAME_NOT_SYNCED] = "nor the names of their files",
         [LOG_WRITTEN_BEHIND] = "nor what lies before them in the file",

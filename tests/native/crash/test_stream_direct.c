@@ -327,7 +327,7 @@ HOOKED_TEST(test_recovery_kept_a_long_tail_in_memory)
 {
     uint64_t before;
 
-    for (uint64_t id = 0; id < QSI_STREAM_UNTOLD_BYTES / ROW_BYTES + 1; id++) {
+    for (uint64_t id = 0; id < QSI_STREAM_UNNAMED_BYTES / ROW_BYTES + 1; id++) {
         publish_one(scene, "", id);
     }
     before = direct_bytes(scene);
@@ -336,13 +336,13 @@ HOOKED_TEST(test_recovery_kept_a_long_tail_in_memory)
     QS_CHECK_OK(qs_store_checkpoint(scene->store, QS_ERROR));
     QS_CHECK_OK(publish_rows(scene, "s", 0, ROWS));
     QS_CHECK(direct_bytes(scene) > 0);
-    for (uint64_t id = 0; id < 3 * QSI_STREAM_UNTOLD_BYTES / ROW_BYTES; id++) {
+    for (uint64_t id = 0; id < 3 * QSI_STREAM_UNNAMED_BYTES / ROW_BYTES; id++) {
         publish_one(scene, "", id);
     }
     QS_CHECK_OK(qs_store_sync(scene->store, QS_ERROR));
     scene->options.memory_budget = 64 << 10;
     reopen(scene);
     qsi_mutex_lock(&scene->store->mutex);
-    QS_CHECK(qsi_budget_bytes(scene->store->budget) < 3 * QSI_STREAM_UNTOLD_BYTES);
+    QS_CHECK(qsi_budget_bytes(scene->store->budget) < 3 * QSI_STREAM_UNNAMED_BYTES);
     qsi_mutex_unlock(&scene->store->mutex);
 }

@@ -41,7 +41,7 @@ enum log_bug {
     LOG_SHARED_PAGE,        /* a block begins in a page with one that a checkpoint names */
     LOG_CURSOR_DIVIDED,     /* a cursor is no part of its transaction's group */
     LOG_EARLY_REMOVAL,      /* files go before the record that drops them is durable */
-    LOG_TRIM_UNTOLD,        /* messages are dropped, and the journal does not say so */
+    LOG_TRIM_UNRECORDED,    /* messages are dropped, and the journal does not say so */
     LOG_WRITTEN_NOT_SYNCED, /* the journal names blocks that are not durable */
     LOG_WRITTEN_NAME_NOT_SYNCED, /* or in a file whose name is not */
     LOG_WRITTEN_BEHIND,          /* or behind other blocks that are not */

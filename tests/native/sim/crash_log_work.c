@@ -300,8 +300,8 @@ static void plant(struct log_work *work)
         if (work->bug == LOG_SHARED_PAGE) {
             log->page_aligned = false;
         } else if (work->bug == LOG_WRITTEN_BEHIND) {
-            log->told_next = log->container.next_seq;
-        } else if (work->bug == LOG_TRIM_UNTOLD) {
+            log->named_next = log->container.next_seq;
+        } else if (work->bug == LOG_TRIM_UNRECORDED) {
             uint64_t first = qsi_stream_trim_offset(log, qsi_clock_us(store));
             QS_CHECK_OK(qsi_container_trim_to(&log->container,
                                               first < log->synced_next ? first : log->first));

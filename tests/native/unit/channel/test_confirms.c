@@ -121,7 +121,7 @@ CONFIRMS_TEST(test_a_failure_nacks_what_is_not_durable)
 CONFIRMS_TEST(test_nacks_that_a_wait_has_told_are_not_told_again)
 {
     add(confirms, 1, 100);
-    confirms->nack_told = true;
+    confirms->nack_reported = true;
     expect(confirms, 0, true, QSI_VERDICT_NACK, 1, false, 1);
     QS_CHECK(!confirms->nacked);
 }
