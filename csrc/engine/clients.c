@@ -6,8 +6,8 @@
 #include "enter.h"
 #include "error.h"
 #include "pending_records.h"
+#include "prefetch.h"
 #include "store.h"
-#include "turns.h"
 
 #include <string.h>
 

@@ -3,7 +3,6 @@
  * Invariant: a shut channel is in no list of its connection, a shut connection has neither
  * channels nor queues. */
 #include "alloc.h"
-#include "armed.h"
 #include "check.h"
 #include "clock.h"
 #include "commit.h"
@@ -16,6 +15,7 @@
 #include "error.h"
 #include "event_fd.h"
 #include "listener.h"
+#include "notify.h"
 #include "pager.h"
 #include "queue_life.h"
 #include "removals.h"
@@ -23,7 +23,6 @@
 #include "settle.h"
 #include "thread_safety.h"
 #include "tx.h"
-#include "wake.h"
 
 /* ---- the end ---- */
 

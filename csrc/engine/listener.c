@@ -1,8 +1,7 @@
-/* Listeners: one eventfd for the channels of an event loop. */
+/* Eventfds for event loops: that of one channel, and listeners, one for many channels. */
 #include "listener.h"
 
 #include "alloc.h"
-#include "armed.h"
 #include "check.h"
 #include "commit.h"
 #include "engine.h"
@@ -10,10 +9,38 @@
 #include "error.h"
 #include "event_fd.h"
 #include "list.h"
+#include "notify.h"
 #include "thread_safety.h"
 #include "wake.h"
 
 #include <unistd.h>
+
+/* QS_EINVAL: no thread could notify it of a commit. */
+static qs_status check_has_threads(const struct qs_store *store, qs_error *error)
+{
+    return store->options.background
+               ? QS_OK
+               : qsi_fail(error, QS_EINVAL,
+                          "a store without background threads commits only when somebody waits: "
+                          "there is nobody who could tell of it");
+}
+
+qs_status qs_channel_event_fd(qs_channel *channel, int *fd_out, qs_error *error)
+{
+    qs_status status = QS_OK;
+
+    *fd_out = QSI_NO_EVENT_FD;
+    QS_TRY(qsi_channel_enter(channel, error));
+    status = check_has_threads(channel->store, error);
+    if (status == QS_OK && channel->listener != NULL) {
+        status = qsi_fail(error, QS_EINVAL, "the channel has a listener, which is told instead");
+    }
+    if (status == QS_OK && channel->event_fd == QSI_NO_EVENT_FD) {
+        status = qsi_event_fd_open(&channel->event_fd, error);
+    }
+    *fd_out = channel->event_fd;
+    return qsi_channel_leave(channel, status);
+}
 
 qs_status qs_listener_open(qs_listener **listener_out, qs_store *store, qs_error *error)
 {
@@ -79,7 +106,7 @@ static qs_status check_may_listen(const struct qs_channel *channel,
                                   const struct qs_listener *listener, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
-    QS_TRY(qsi_check_has_threads(channel->store, error));
+    QS_TRY(check_has_threads(channel->store, error));
     if (channel->store != listener->store) {
         return qsi_fail(error, QS_EINVAL, "the listener is one of another store");
     }

@@ -6,6 +6,7 @@
 #include "limits.h"
 #include "pager_steps.h"
 #include "paging.h"
+#include "prefetch.h"
 #include "priorities.h"
 #include "queue_life.h"
 #include "rates.h"

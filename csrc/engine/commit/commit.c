@@ -19,6 +19,7 @@
 #include "env_call.h"
 #include "error.h"
 #include "failure.h"
+#include "notify.h"
 #include "space.h"
 #include "store.h"
 #include "store_work.h"

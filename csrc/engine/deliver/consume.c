@@ -13,6 +13,7 @@
 #include "enter.h"
 #include "error.h"
 #include "limits.h"
+#include "notify.h"
 #include "priorities.h"
 #include "queue_life.h"
 #include "record.h"
@@ -22,7 +23,6 @@
 #include "title.h"
 #include "topology.h"
 #include "turns.h"
-#include "wake.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -9,6 +9,8 @@
 #include "enter.h"
 #include "error.h"
 #include "limits.h"
+#include "notify.h"
+#include "prefetch.h"
 #include "priorities.h"
 #include "queue_life.h"
 #include "receive.h"

@@ -10,6 +10,7 @@
 #include "enter.h"
 #include "error.h"
 #include "limits.h"
+#include "notify.h"
 #include "queue_life.h"
 #include "queue_take.h"
 #include "record.h"

@@ -8,13 +8,13 @@
 #include "consume.h"
 #include "cursor_record.h"
 #include "error.h"
+#include "notify.h"
 #include "priorities.h"
 #include "queue_life.h"
 #include "receive.h"
 #include "record.h"
 #include "stream_offset.h"
 #include "stream_read_ahead.h"
-#include "wake.h"
 
 #include <string.h>
 

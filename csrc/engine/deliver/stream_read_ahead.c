@@ -10,6 +10,7 @@
 #include "consume.h"
 #include "enter.h"
 #include "error.h"
+#include "notify.h"
 #include "properties.h"
 #include "queue_life.h"
 #include "receive.h"

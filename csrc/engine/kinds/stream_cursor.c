@@ -2,8 +2,8 @@
 #include "stream_cursor.h"
 
 #include "alloc.h"
-#include "armed.h"
 #include "check.h"
+#include "notify.h"
 #include "store.h"
 #include "turns.h"
 #include "wake.h"

@@ -5,6 +5,7 @@
 #include "counts.h"
 #include "error.h"
 #include "limits.h"
+#include "notify.h"
 #include "pager.h"
 #include "paging.h"
 #include "queue_life.h"

@@ -2,6 +2,7 @@
 #include "check.h"
 #include "enter.h"
 #include "error.h"
+#include "notify.h"
 #include "pager.h"
 #include "paging.h"
 #include "priorities.h"
@@ -10,7 +11,6 @@
 #include "store.h"
 #include "thread_safety.h"
 #include "turns.h"
-#include "wake.h"
 #include "work_load.h"
 
 #define LOAD_BYTES_MAX (2u << 20) /* that one load reads, if the budget is large enough */

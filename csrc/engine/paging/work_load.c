@@ -8,11 +8,11 @@
 
 #include "check.h"
 #include "error.h"
+#include "notify.h"
 #include "pager.h"
 #include "pager_steps.h"
 #include "queue_life.h"
 #include "store_stream.h"
-#include "wake.h"
 #include "work.h"
 
 #define ROWS_MAX 65536u           /* of the tail in one step */

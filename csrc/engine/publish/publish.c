@@ -5,13 +5,13 @@
 #include "check.h"
 #include "clock.h"
 #include "early.h"
+#include "notify.h"
 #include "properties.h"
 #include "publish_counts.h"
 #include "publish_trace.h"
 #include "publishing.h"
 #include "returns.h"
 #include "trace.h"
-#include "wake.h"
 #include "ways.h"
 
 #include <string.h>

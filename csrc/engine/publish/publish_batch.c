@@ -11,6 +11,7 @@
 #include "clock.h"
 #include "commit.h"
 #include "enter.h"
+#include "notify.h"
 #include "pager.h"
 #include "publish.h"
 #include "publish_counts.h"
@@ -21,7 +22,6 @@
 #include "store.h"
 #include "trace.h"
 #include "tx.h"
-#include "wake.h"
 #include "ways.h"
 
 #include <string.h>

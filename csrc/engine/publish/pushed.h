@@ -5,6 +5,7 @@
 
 #include "commit.h"
 #include "limits.h"
+#include "notify.h"
 #include "pager.h"
 #include "priorities.h"
 #include "refuse.h"

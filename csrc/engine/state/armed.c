@@ -8,116 +8,12 @@
 #include "armed.h"
 
 #include "check.h"
-#include "enter.h"
 #include "error.h"
-#include "event_fd.h"
 #include "listener.h"
+#include "notify.h"
 #include "store_kind.h"
 #include "turns.h"
 #include "wake.h"
-
-qs_status qsi_check_has_threads(const struct qs_store *store, qs_error *error)
-{
-    return store->options.background
-               ? QS_OK
-               : qsi_fail(error, QS_EINVAL,
-                          "a store without background threads commits only when somebody waits: "
-                          "there is nobody who could tell of it");
-}
-
-qs_status qs_channel_event_fd(qs_channel *channel, int *fd_out, qs_error *error)
-{
-    qs_status status = QS_OK;
-
-    *fd_out = QSI_NO_EVENT_FD;
-    QS_TRY(qsi_channel_enter(channel, error));
-    status = qsi_check_has_threads(channel->store, error);
-    if (status == QS_OK && channel->listener != NULL) {
-        status = qsi_fail(error, QS_EINVAL, "the channel has a listener, which is told instead");
-    }
-    if (status == QS_OK && channel->event_fd == QSI_NO_EVENT_FD) {
-        status = qsi_event_fd_open(&channel->event_fd, error);
-    }
-    *fd_out = channel->event_fd;
-    return qsi_channel_leave(channel, status);
-}
-
-/* ---- listeners ---- */
-
-void qsi_listener_read(struct qs_listener *listener)
-{
-    if (__atomic_exchange_n(&listener->is_written, false, __ATOMIC_ACQ_REL)) {
-        qsi_event_fd_read(listener->event_fd);
-    }
-}
-
-void qsi_listener_wake(struct qs_listener *listener)
-{
-    QS_ASSERT_HELD(&listener->store->mutex);
-    if (listener->is_idle) {
-        listener->is_idle = false;
-        qsi_event_fd_signal(listener->event_fd);
-        /* After it: a thread that sees this has something to read. */
-        __atomic_store_n(&listener->is_written, true, __ATOMIC_RELEASE);
-    }
-}
-
-/* Its listener is notified. */
-static void ring(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
-{
-    QS_DCHECK(channel->listener != NULL);
-    if (qsi_list_is_empty(&channel->in_rang)) {
-        qsi_list_push_back(&channel->listener->rang, &channel->in_rang);
-    }
-    qsi_listener_wake(channel->listener);
-}
-
-void qsi_channel_leave_listener(struct qs_channel *channel)
-{
-    QS_ASSERT_HELD(&channel->store->mutex);
-    qsi_list_remove(&channel->in_rang);
-    channel->listener = NULL;
-}
-
-/* REQUIRES one of both. */
-static void report_loop(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
-{
-    QS_DCHECK((channel->listener != NULL) != (channel->event_fd != QSI_NO_EVENT_FD));
-    if (channel->listener != NULL) {
-        ring(channel);
-    } else {
-        qsi_event_fd_signal(channel->event_fd);
-    }
-}
-
-static bool is_listened_to(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
-{
-    return channel->listener != NULL || channel->event_fd != QSI_NO_EVENT_FD;
-}
-
-/* ---- armed channels ---- */
-
-static void clear_kinds(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
-{
-    if (channel->armed_kinds != 0) {
-        QS_DCHECK(channel->is_armed && channel->store->events.armed_count > 0);
-        channel->armed_kinds = 0;
-        channel->store->events.armed_count -= 1;
-        qsi_list_remove(&channel->in_changes);
-        qsi_list_remove(&channel->in_confirms);
-    }
-}
-
-void qsi_channel_notify(struct qs_channel *channel)
-{
-    QS_ASSERT_HELD(&channel->store->mutex);
-    clear_kinds(channel);
-    if (channel->is_armed_by_thread) {
-        qsi_waiter_wake(channel->store, channel->waiter);
-    } else {
-        report_loop(channel);
-    }
-}
 
 /* True: a loop handles it once it has handled all that came. */
 static bool is_held(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
@@ -173,7 +69,7 @@ qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *
 
     QS_DCHECK(kinds != 0);
     QS_ASSERT_HELD(&channel->store->mutex);
-    if (!is_listened_to(channel)) {
+    if (!qsi_channel_is_listened_to(channel)) {
         return qsi_fail(error, QS_EINVAL,
                         "QS_EVENT_ARM without a qs_channel_event_fd or a qs_listener");
     }
@@ -190,19 +86,6 @@ qs_status qsi_channel_arm(struct qs_channel *channel, uint32_t kinds, qs_error *
         expedite(channel);
     }
     return QS_OK;
-}
-
-bool qsi_channel_disarm(struct qs_channel *channel)
-{
-    QS_ASSERT_HELD(&channel->store->mutex);
-    if (!channel->is_armed) {
-        return false;
-    }
-    clear_kinds(channel);
-    channel->is_armed = false;
-    channel->waits = false;
-    channel->is_armed_by_thread = false;
-    return true;
 }
 
 static bool awaits_commit(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex)
@@ -252,15 +135,6 @@ void qsi_notify_if_due(struct qs_channel *channel)
     }
 }
 
-void qsi_notify_changes(struct qs_store *store)
-{
-    QS_ASSERT_HELD(&store->mutex);
-    while (!qsi_list_is_empty(&store->events.armed_for_changes)) {
-        qsi_channel_notify(
-            QSI_LIST_OWNER(store->events.armed_for_changes.next, struct qs_channel, in_changes));
-    }
-}
-
 void qsi_notify_confirmed(struct qs_store *store)
 {
     struct qsi_list asked;
@@ -278,15 +152,5 @@ void qsi_notify_confirmed(struct qs_store *store)
         qsi_list_remove(&channel->in_confirms);
         qsi_list_push_back(&store->events.armed_for_confirms, &channel->in_confirms);
         qsi_notify_if_due(channel);
-    }
-}
-
-void qsi_channel_notify_shut(struct qs_channel *channel)
-{
-    QS_ASSERT_HELD(&channel->store->mutex);
-    qsi_channel_disarm(channel);
-    qsi_waiter_wake(channel->store, channel->waiter);
-    if (is_listened_to(channel)) {
-        report_loop(channel);
     }
 }

@@ -1,7 +1,7 @@
-/* Channels that are armed for notification: a channel of an event loop, whose eventfd the store
- * signals, or a channel of a thread that sleeps in a call, which the store wakes. */
-#ifndef QSI_PARK_H
-#define QSI_PARK_H
+/* Arming channels for notification (notify.h): a channel of an event loop, or one of a thread that
+ * sleeps in a call. */
+#ifndef QSI_ARMED_H
+#define QSI_ARMED_H
 
 #include "store.h"
 #include "thread_safety.h"
@@ -16,16 +16,9 @@ void qsi_channel_await(struct qs_channel *channel, uint32_t kinds, uint64_t time
     QSI_REQUIRES(qsi_store_mutex);
 /* The LSN that makes the next messages of one of its consumers durable; 0: there are none. */
 uint64_t qsi_deliveries_awaited_lsn(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-/* Returns whether the channel was armed. */
-bool qsi_channel_disarm(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-/* Signals the channel's eventfd.  REQUIRES an armed channel. */
-void qsi_channel_notify(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 /* Notifies the channel if it has an event; else registers it for the commits that it waits for. */
 void qsi_notify_if_due(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-void qsi_notify_changes(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Notifies channels after a commit, or after the store failed. */
 void qsi_notify_confirmed(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* Notifies a channel that was closed, so that its listener finds out. */
-void qsi_channel_notify_shut(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
 
 #endif

@@ -10,10 +10,10 @@
 #include "deals.h"
 
 #include "alloc.h"
-#include "armed.h"
 #include "check.h"
+#include "notify.h"
+#include "prefetch.h"
 #include "priorities.h"
-#include "turns.h"
 
 /* To a consumer without a prefetch, or with a larger one: the others continue when it has so
  * many. */

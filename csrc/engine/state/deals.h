@@ -5,6 +5,10 @@
 #include "store.h"
 #include "thread_safety.h"
 
+static inline struct qsi_store_consumer *qsi_consumer_in_queue(struct qsi_list *node)
+{
+    return QSI_LIST_OWNER(node, struct qsi_store_consumer, in_queue);
+}
 /* After the others of its priority, before those of lower ones. */
 void qsi_consumer_line_up(struct qsi_store_queue *queue, struct qsi_store_consumer *consumer)
     QSI_REQUIRES(qsi_store_mutex);

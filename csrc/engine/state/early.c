@@ -3,11 +3,10 @@
 #include "early.h"
 
 #include "alloc.h"
-#include "armed.h"
 #include "check.h"
 #include "journal.h"
+#include "notify.h"
 #include "priorities.h"
-#include "wake.h"
 
 #include <string.h>
 

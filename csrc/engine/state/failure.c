@@ -3,6 +3,7 @@
 
 #include "armed.h"
 #include "error.h"
+#include "notify.h"
 #include "trace.h"
 #include "wake.h"
 #include "watch.h"

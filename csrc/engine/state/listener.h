@@ -32,7 +32,5 @@ void qsi_listener_read(struct qs_listener *listener);
 void qsi_listener_wake(struct qs_listener *listener) QSI_REQUIRES(qsi_store_mutex);
 /* The listener is not notified of it any more.  NULL is fine. */
 void qsi_channel_leave_listener(struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-/* QS_EINVAL: no thread could notify it of a commit. */
-qs_status qsi_check_has_threads(const struct qs_store *store, qs_error *error) QS_MUST_CHECK;
 
 #endif

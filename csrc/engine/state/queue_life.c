@@ -3,10 +3,10 @@
 
 #include "alloc.h"
 #include "arguments.h"
-#include "armed.h"
 #include "check.h"
 #include "deals.h"
 #include "error.h"
+#include "notify.h"
 #include "priorities.h"
 #include "properties.h"
 #include "store_kind.h"

@@ -2,6 +2,7 @@
 #include "store_check.h"
 
 #include "check.h"
+#include "prefetch.h"
 #include "priorities.h"
 #include "store_kind.h"
 #include "turns.h"

@@ -2,61 +2,14 @@
  * deals.c. */
 #include "turns.h"
 
-#include "armed.h"
 #include "check.h"
 #include "deals.h"
+#include "notify.h"
+#include "prefetch.h"
 #include "priorities.h"
 #include "store_kind.h"
 #include "thread_safety.h"
 #include "wake.h"
-
-bool qsi_channel_has_room(const struct qs_channel *channel)
-{
-    QS_ASSERT_HELD(&channel->store->mutex);
-    return channel->prefetch_channel == 0 ||
-           channel->consumed_count + channel->deals.count < channel->prefetch_channel;
-}
-
-bool qsi_consumer_is_used_up(const struct qsi_store_consumer *consumer)
-{
-    QS_ASSERT_HELD(&consumer->channel->store->mutex);
-    return consumer->prefetch != 0 &&
-           consumer->unacked_count + consumer->dealt_count >= consumer->prefetch;
-}
-
-bool qsi_consumer_is_slow(const struct qsi_store_consumer *consumer)
-{
-    QS_ASSERT_HELD(&consumer->channel->store->mutex);
-    return consumer->queue != NULL && qsi_consumer_is_used_up(consumer) &&
-           qsi_ready_count(consumer->queue) >= consumer->full_ready + consumer->prefetch;
-}
-
-uint64_t qsi_slow_count(struct qs_store *store)
-{
-    uint64_t found = 0;
-    struct qsi_list *next;
-
-    QS_ASSERT_HELD(&store->mutex);
-    for (struct qsi_list *node = store->watch.full.next; node != &store->watch.full; node = next) {
-        const struct qsi_store_consumer *consumer =
-            QSI_LIST_OWNER(node, const struct qsi_store_consumer, in_full);
-        next = node->next;
-        if (!qsi_consumer_is_used_up(consumer)) {
-            qsi_list_remove(node);
-        }
-        found += qsi_consumer_is_slow(consumer);
-    }
-    return found;
-}
-
-/* A full channel also stops its no-ack consumers, though their messages do not count: as in
- * RabbitMQ. */
-bool qsi_consumer_has_room(const struct qsi_store_consumer *consumer)
-{
-    QS_ASSERT_HELD(&consumer->channel->store->mutex);
-    return !consumer->paused && !qsi_consumer_is_used_up(consumer) &&
-           qsi_channel_has_room(consumer->channel);
-}
 
 bool qsi_consumer_can_take(const struct qsi_store_consumer *consumer)
 {

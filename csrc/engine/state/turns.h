@@ -2,14 +2,10 @@
 #ifndef QSI_TURNS_H
 #define QSI_TURNS_H
 
-#include "priorities.h"
+#include "deals.h"
 #include "store.h"
 #include "thread_safety.h"
 
-static inline struct qsi_store_consumer *qsi_consumer_in_queue(struct qsi_list *node)
-{
-    return QSI_LIST_OWNER(node, struct qsi_store_consumer, in_queue);
-}
 /* REQUIRES consumer_count > 0. */
 static inline struct qsi_store_consumer *qsi_any_consumer(const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
@@ -17,29 +13,6 @@ static inline struct qsi_store_consumer *qsi_any_consumer(const struct qsi_store
     return qsi_consumer_in_queue(qsi_list_is_empty(&queue->consumers) ? queue->full.next
                                                                       : queue->consumers.next);
 }
-/* Whether its limit permits another message. */
-bool qsi_channel_has_room(const struct qs_channel *channel) QSI_REQUIRES(qsi_store_mutex);
-/* Whether it has as many as its prefetch permits. */
-bool qsi_consumer_is_used_up(const struct qsi_store_consumer *consumer)
-    QSI_REQUIRES(qsi_store_mutex);
-/* It has one more message: if its prefetch is used up, its queue's growth counts from here on. */
-static inline void qsi_consumer_mark_full(struct qsi_store_consumer *consumer)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    if (consumer->prefetch != 0 && qsi_consumer_is_used_up(consumer)) {
-        consumer->full_ready = qsi_ready_count(consumer->queue);
-        if (qsi_list_is_empty(&consumer->in_full)) {
-            qsi_list_push_back(&consumer->channel->store->watch.full, &consumer->in_full);
-        }
-    }
-}
-/* Whether its queue has grown by as many messages as its prefetch since that was used up, while it
- * acknowledged none. */
-bool qsi_consumer_is_slow(const struct qsi_store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
-/* The number of such consumers in the store. */
-uint64_t qsi_slow_count(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* Whether its prefetch and its channel's permit another message. */
-bool qsi_consumer_has_room(const struct qsi_store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 /* Whether it was dealt a message, or its queue has one that it may have. */
 bool qsi_consumer_can_take(const struct qsi_store_consumer *consumer) QSI_REQUIRES(qsi_store_mutex);
 

@@ -1,8 +1,6 @@
 /* Waking: the committer, the timer, and threads that wait for events or for readers. */
 #include "wake.h"
 
-#include "armed.h"
-
 void qsi_commit_wake(struct qs_store *store)
 {
     QS_ASSERT_HELD(&store->mutex);
@@ -27,15 +25,6 @@ void qsi_wake_timer(struct qs_store *store)
     QS_ASSERT_HELD(&store->mutex);
     store->removals.is_woken = true;
     qsi_cond_signal(&store->removals.due);
-}
-
-void qsi_events_notify(struct qs_store *store)
-{
-    QS_ASSERT_HELD(&store->mutex);
-    store->events.count += 1;
-    if (!qsi_list_is_empty(&store->events.armed_for_changes)) {
-        qsi_notify_changes(store);
-    }
 }
 
 /* ---- threads that wait ---- */

@@ -14,10 +14,6 @@
 void qsi_commit_wake(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* A call waits for a commit that it does not lead: the committer has to. */
 void qsi_commit_expedite(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
-/* Something came: a thread that looked and released the lock looks again before it waits, and
- * channels that listen for any change are signalled.  Waiting threads are woken where they are
- * known: qsi_notify_consumers, qsi_notify_confirmed, and for its own channel qsi_channel_leave. */
-void qsi_events_notify(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 /* Something expires earlier than the timer knows, or the clock was set. */
 void qsi_wake_timer(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 

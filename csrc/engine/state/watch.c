@@ -1,7 +1,7 @@
 #include "watch.h"
 
 #include "clock.h"
-#include "turns.h"
+#include "prefetch.h"
 #include "wake.h"
 
 #include <stdarg.h>
