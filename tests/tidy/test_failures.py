@@ -1,4 +1,4 @@
-"""One table says what a failed operation on the disk means for the store: csrc/engine/state has it,
+"""One table says what a failed operation on the disk means for the store: csrc/engine/calls has it,
 docs/DURABILITY.md prints it, and its callers are those named here."""
 
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
-ROOM = CSRC / "engine/state"
+ROOM = CSRC / "engine/calls"
 # Of each row the files of csrc/engine that ask for its consequences.
 CALLERS = {
     "COMMIT": {"commit/commit.c"},
