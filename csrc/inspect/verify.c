@@ -3,64 +3,18 @@
  * The needed messages must be known first, because bodies of others may be missing.  So checkpoint
  * and journal are read once for queues and settled messages, and once more for the bodies that live
  * messages refer to.  Between the readings two numbers are kept for each settle record. */
-#include "verify.h"
-
 #include "alloc.h"
 #include "check.h"
 #include "engine.h"
 #include "env_call.h"
 #include "error.h"
 #include "lost_files.h"
+#include "verify_internal.h"
 
 #include <string.h>
 
 #define READ_HANDLES 64
 #define MESSAGE_FILE_BYTES (64u << 10) /* no file is created */
-
-/* ---- reports ---- */
-
-qs_status qsi_verify_found(struct qsi_verify *verify, qs_status status, const qs_error *detail,
-                           qs_error *error)
-{
-    if (status == QS_OK || status == QS_ECORRUPT) {
-        if (status == QS_ECORRUPT) {
-            if (verify->verified->damages == 0) {
-                verify->first = *detail;
-            }
-            verify->verified->damages += 1;
-            if (verify->callbacks->damage != NULL) {
-                verify->callbacks->damage(verify->callbacks->context, detail);
-            }
-        }
-        QS_DCHECK(verify->verified->damages > 0 || status == QS_OK);
-        return verify->stopped ? qsi_fail(error, QS_EINTR, "stopped") : QS_OK;
-    }
-    if (error != NULL) {
-        *error = *detail;
-    }
-    return status;
-}
-
-void qsi_verify_report(struct qsi_verify *verify, uint64_t bytes_min)
-{
-    uint64_t done =
-        verify->bytes_done < verify->bytes_total ? verify->bytes_done : verify->bytes_total;
-
-    if (verify->callbacks->progress == NULL || verify->stopped ||
-        done < verify->bytes_reported + bytes_min) {
-        return;
-    }
-    QS_DCHECK(done >= verify->bytes_reported && done <= verify->bytes_total);
-    verify->bytes_reported = done;
-    verify->stopped =
-        !verify->callbacks->progress(verify->callbacks->context, done, verify->bytes_total);
-}
-
-void qsi_verify_progress(struct qsi_verify *verify, uint64_t bytes)
-{
-    verify->bytes_done += bytes;
-    qsi_verify_report(verify, QSI_VERIFY_REPORT_BYTES);
-}
 
 /* ---- bytes to read ---- */
 

@@ -3,9 +3,9 @@
 #include "check.h"
 #include "error.h"
 #include "properties.h"
-#include "recover.h"
+#include "replay.h"
 #include "stream_record.h"
-#include "verify.h"
+#include "verify_internal.h"
 
 #include <string.h>
 

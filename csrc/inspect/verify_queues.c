@@ -5,7 +5,7 @@
 #include "error.h"
 #include "priorities.h"
 #include "stream_record.h"
-#include "verify.h"
+#include "verify_internal.h"
 
 #include <stdlib.h>
 

@@ -6,7 +6,7 @@
 #include "restore.h"
 #include "scan.h"
 #include "stream_record.h"
-#include "verify.h"
+#include "verify_internal.h"
 #include "work_record.h"
 
 #include <string.h>

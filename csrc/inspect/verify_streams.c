@@ -4,7 +4,7 @@
 #include "error.h"
 #include "stream.h"
 #include "stream_record.h"
-#include "verify.h"
+#include "verify_internal.h"
 
 struct block_visit {
     struct qsi_verify *verify;

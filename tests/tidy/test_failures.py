@@ -11,7 +11,7 @@ ROOM = CSRC / "engine/calls"
 CALLERS = {
     "COMMIT": {"commit/commit.c"},
     "NEXT_FILE": {"commit/commit.c"},
-    "PAGING": {"paging/pager_steps.c", "paging/share_bodies.c"},
+    "PAGING": {"paging/pager_flush.c", "paging/share_bodies.c"},
     "REWRITING": {
         "checkpoint/checkpoint.c",
         "paging/compact.c",

@@ -24,7 +24,6 @@
 #include "keep.h"
 #include "limits.h"
 #include "pager.h"
-#include "pager_steps.h"
 #include "queue_life.h"
 #include "record_build.h"
 #include "space.h"

@@ -3,6 +3,7 @@
 #include "check.h"
 #include "commit.h"
 #include "consume.h"
+#include "content.h"
 #include "counts.h"
 #include "deals.h"
 #include "deliveries.h"

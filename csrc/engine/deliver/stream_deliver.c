@@ -6,12 +6,12 @@
 
 #include "check.h"
 #include "consume.h"
+#include "content.h"
 #include "cursor_record.h"
 #include "error.h"
 #include "notify.h"
 #include "priorities.h"
 #include "queue_life.h"
-#include "receive.h"
 #include "record.h"
 #include "stream_offset.h"
 #include "stream_read_ahead.h"

@@ -2,7 +2,6 @@
 #ifndef QSI_STREAM_DELIVER_H
 #define QSI_STREAM_DELIVER_H
 
-#include "settle.h"
 #include "store.h"
 #include "stream_cursor.h"
 #include "thread_safety.h"

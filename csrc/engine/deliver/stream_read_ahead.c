@@ -8,12 +8,12 @@
 #include "alloc.h"
 #include "check.h"
 #include "consume.h"
+#include "content.h"
 #include "enter.h"
 #include "error.h"
 #include "notify.h"
 #include "properties.h"
 #include "queue_life.h"
-#include "receive.h"
 #include "record.h"
 #include "wake.h"
 

@@ -1,8 +1,8 @@
 /* Building the record batch of messages that were taken, without the lock. */
 #include "taken.h"
 
+#include "content.h"
 #include "error.h"
-#include "receive.h"
 #include "record.h"
 #include "stream.h"
 

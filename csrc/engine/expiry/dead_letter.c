@@ -2,12 +2,12 @@
  * is published and settled in one group of the journal; until then it is out, and back in its queue
  * after a crash. */
 #include "check.h"
+#include "content.h"
 #include "death.h"
 #include "error.h"
 #include "pager.h"
 #include "publish.h"
 #include "queue_life.h"
-#include "receive.h"
 #include "removals.h"
 #include "store.h"
 #include "store_work.h"

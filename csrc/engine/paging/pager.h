@@ -1,7 +1,7 @@
 /* Messages between memory and disk, for all that needs room or content: pager_room.c finds room,
- * pager_load.c reads, pager_space.c and compact.c free space on the disk, share_bodies.c moves
- * bodies that several queues have, and pager_jobs.c has what their jobs share.  The steps towards
- * less memory, which use all of it, are in pager_steps.h. */
+ * pager_flush.c writes, pager_load.c reads, pager_space.c and compact.c free space on the disk,
+ * share_bodies.c moves bodies that several queues have, and pager_jobs.c has what their jobs share.
+ * The steps towards less memory, which use all of it, are in pager_steps.h. */
 #ifndef QSI_PAGER_H
 #define QSI_PAGER_H
 
@@ -67,6 +67,21 @@ void qsi_pager_record_failure(struct qs_store *store, enum qsi_disk_use use, qs_
  * afterwards. */
 qs_status qsi_pager_wait(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+
+/* ---- pager_flush.c ---- */
+
+/* Releases the lock meanwhile.  One flush of the queue; QS_EEMPTY: there is nothing to flush. */
+qs_status qsi_pager_flush(struct qs_store *store, struct qsi_store_queue *queue, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+/* Whether the queue's file cannot be added to, so that the queue is left alone for a while. */
+bool qsi_pager_leaves_file(qs_status status);
+/* Releases the lock meanwhile.  Writes states of the queue that changed after their content was
+ * written; false: nothing was written. */
+bool qsi_pager_write_state(struct qs_store *store, struct qsi_store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex);
+/* The same for any queue: one whose content has left memory is not chosen otherwise, and only
+ * states may be left to page. */
+bool qsi_pager_write_any_state(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- pager_load.c ---- */
 

@@ -9,8 +9,8 @@
  * then bitmaps that the disk has as well.
  *
  * This file has the steps, the choice of queues, and the thread.  Room for publishers is in
- * pager_room.c, reading in pager_load.c, space on the disk in pager_space.c and compact.c, what
- * jobs share in pager_jobs.c. */
+ * pager_room.c, writing in pager_flush.c, reading in pager_load.c, space on the disk in
+ * pager_space.c and compact.c, what jobs share in pager_jobs.c. */
 #include "pager_steps.h"
 
 #include "budget.h"
@@ -26,7 +26,6 @@
 
 #include <math.h>
 
-#define FLUSH_BYTES (4u << 20) /* of content that one flush writes */
 #define DROP_BYTES (8u << 20)  /* in one step: other threads need the lock as well */
 #define UNPAGED_NS 1000000000u /* a queue that could not be paged is left alone */
 #define RESTS_NS 1000000000u   /* content read ahead in a lazy queue waits so long for a consumer */
@@ -39,40 +38,6 @@ static uint64_t high_mark(const struct qs_store *store)
     return store->options.memory_budget / 4 * 3;
 }
 
-/* ---- flushing ---- */
-
-static bool leaves_file(qs_status status)
-{
-    return qsi_consequence_of(QSI_USE_PAGING, status) == QSI_LEAVES_FILE;
-}
-
-/* Releases the lock meanwhile.  A container whose file cannot be added to goes on in a new one. */
-static qs_status run_job(struct qs_store *store, struct qsi_job *job, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    qs_status status;
-
-    do {
-        qsi_store_unlock(store);
-        status = qsi_job_run(job, error);
-        qsi_store_lock(store);
-        QS_DCHECK(job->container != NULL);
-    } while (leaves_file(status) && qsi_job_leave_file(job) == QS_OK);
-    return status;
-}
-
-/* A queue that cannot be paged, because its directory is gone, is left alone for a while, so that
- * others are paged. */
-static void record_paged(struct qs_store *store, struct qsi_store_queue *queue, qs_status status,
-                         const qs_error *error) QSI_REQUIRES(qsi_store_mutex)
-{
-    qsi_pager_record_failure(store, QSI_USE_PAGING, status, error);
-    queue->unpaged_ns = leaves_file(status) ? store->env->monotonic_ns(store->env) : 0;
-    if (status == QS_OK) {
-        store->paging.unpaged.status = QS_OK;
-    }
-}
-
 static bool is_left_alone(const struct qs_store *store, const struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -80,110 +45,7 @@ static bool is_left_alone(const struct qs_store *store, const struct qsi_store_q
            store->env->monotonic_ns(store->env) - queue->unpaged_ns < UNPAGED_NS;
 }
 
-qs_status qsi_pager_flush(struct qs_store *store, struct qsi_store_queue *queue, qs_error *error)
-{
-    struct qsi_job *job;
-    qs_error detail = {0};
-    bool released = false;
-    qs_status status;
-
-    QS_ASSERT_HELD(&store->mutex);
-    QS_TRY(qsi_store_check_failed(store, error));
-    if (!qsi_space_may_page(store, queue)) {
-        store->paging.space_is_short = true;
-        return qsi_space_fail_full(error);
-    }
-    if (store->paging.flush != QSI_FLUSH_NONE || store->checkpoint.state == QSI_CHECKPOINT_WAITS ||
-        qsi_container_is_flushing(queue->messages)) {
-        return qsi_pager_wait(store, queue);
-    }
-    queue->jobs += 1;
-    status =
-        qsi_share_bodies(store, queue, FLUSH_BYTES, &released,
-                         NULL); /* without memory or space the bodies are flushed as they are */
-    QS_DCHECK(queue->jobs > 0);
-    queue->jobs -= 1;
-    if (status == QS_OK || queue->deleted || store->paging.flush != QSI_FLUSH_NONE ||
-        (released && qsi_container_is_flushing(queue->messages))) {
-        qsi_free_queue_if_done(queue);
-        return QS_OK;
-    }
-    status = qsi_container_begin_flush(queue->messages, FLUSH_BYTES, &job);
-    if (status != QS_OK) {
-        return status;
-    }
-    qsi_flush_step(&store->paging.flush, QSI_FLUSH_PAGES);
-    queue->jobs += 1;
-    QS_ASSERT(store->paging.flush == QSI_FLUSH_PAGES);
-    status = run_job(store, job, &detail);
-    store->stats.messages_paged_out += status == QS_OK ? job->message_count : 0;
-    store->stats.segments_written += status == QS_OK && job->made_file ? 1 : 0;
-    qsi_job_end(job, status == QS_OK);
-    qsi_flush_step(&store->paging.flush, QSI_FLUSH_NONE);
-    store->paging.space_is_short = store->paging.space_is_short && status != QS_OK;
-    record_paged(store, queue, status, &detail);
-    if (status != QS_OK && error != NULL) {
-        *error = detail;
-    }
-    qsi_pager_job_end(store, queue);
-    return status;
-}
-
 /* ---- out of memory ---- */
-
-/* Changed states of content that is already on the disk.  Not while a checkpoint is made, because
- * it names their places. */
-static bool begin_state(struct qs_store *store, struct qsi_store_queue *queue,
-                        struct qsi_job **job_out) QSI_REQUIRES(qsi_store_mutex)
-{
-    return store->checkpoint.state == QSI_CHECKPOINT_NONE &&
-           qsi_container_begin_state(&queue->container, job_out) == QS_OK;
-}
-
-/* Releases the lock meanwhile. */
-static bool write_begun_state(struct qs_store *store, struct qsi_store_queue *queue,
-                              struct qsi_job *job) QSI_REQUIRES(qsi_store_mutex)
-{
-    qs_error error = {0};
-    qs_status status;
-
-    QS_DCHECK(store->checkpoint.state == QSI_CHECKPOINT_NONE);
-    store->paging.rewriting += 1;
-    queue->jobs += 1;
-    status = run_job(store, job, &error);
-    QS_DCHECK(store->paging.rewriting > 0);
-    store->paging.rewriting -= 1;
-    qsi_job_end(job, status == QS_OK);
-    record_paged(store, queue, status, &error);
-    qsi_container_drop_states(&queue->container);
-    qsi_pager_job_end(store, queue);
-    return status == QS_OK;
-}
-
-/* Releases the lock meanwhile. */
-static bool write_state(struct qs_store *store, struct qsi_store_queue *queue)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    struct qsi_job *job;
-
-    return begin_state(store, queue, &job) && write_begun_state(store, queue, job);
-}
-
-/* Releases the lock meanwhile.  Pages the state of any queue: a queue whose content has left memory
- * is not chosen otherwise, and only states may be left to page. */
-static bool write_any_state(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
-{
-    struct qsi_map_cursor cursor = qsi_map_begin(&store->queues_by_id);
-    struct qsi_job *job;
-
-    while (qsi_map_next(&store->queues_by_id, &cursor)) {
-        struct qsi_store_queue *queue = cursor.value;
-        if (begin_state(store, queue, &job)) {
-            return write_begun_state(store, queue, job);
-        }
-    }
-    return false;
-}
 
 /* The queue that exceeds its target by most bytes; if none does and by_size is set, all bytes
  * count. */
@@ -245,7 +107,7 @@ static bool page_out(struct qs_store *store, struct qsi_store_queue *queue, uint
         qsi_free_queue_if_done(queue);
         return status == QS_OK;
     }
-    return write_state(store, queue);
+    return qsi_pager_write_state(store, queue);
 }
 
 static uint64_t keep_count(struct qs_store *store, const struct qsi_store_queue *queue)
@@ -288,7 +150,7 @@ bool qsi_pager_step(struct qs_store *store)
     if (queue != NULL && page_out(store, queue, keep_count(store, queue), bytes)) {
         return true;
     }
-    if (write_any_state(store)) {
+    if (qsi_pager_write_any_state(store)) {
         return true;
     }
     if (used <= high_mark(store) && store->paging.memory_waiters == 0) {
@@ -379,7 +241,7 @@ bool qsi_pager_page_lazy(struct qs_store *store)
         struct qsi_store_queue *queue = cursor.value;
         if (queue->lazy && !is_settled(store, queue) && !is_left_alone(store, queue)) {
             qs_status status = qsi_pager_settle_queue(store, queue);
-            return status == QS_OK || status == QS_EEMPTY || leaves_file(status);
+            return status == QS_OK || status == QS_EEMPTY || qsi_pager_leaves_file(status);
         }
     }
     return false;

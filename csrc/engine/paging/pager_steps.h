@@ -13,9 +13,6 @@ bool qsi_pager_page_lazy(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
  * flush. */
 qs_status qsi_pager_settle_queue(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
-/* Releases the lock meanwhile.  One flush of the queue; QS_EEMPTY: there is nothing to flush. */
-qs_status qsi_pager_flush(struct qs_store *store, struct qsi_store_queue *queue, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 void *qsi_run_pager(void *store);
 
 #endif

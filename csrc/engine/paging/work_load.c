@@ -10,7 +10,6 @@
 #include "error.h"
 #include "notify.h"
 #include "pager.h"
-#include "pager_steps.h"
 #include "queue_life.h"
 #include "store_stream.h"
 #include "work.h"

@@ -5,6 +5,7 @@
  * to look up the distinct routes and to accept the encoded records; neither depends on the number
  * of rows.  If a headers exchange decides, the lock is also held once for every few thousand rows,
  * to look up their distinct headers. */
+#include "accept.h"
 #include "arrivals.h"
 #include "batch.h"
 #include "check.h"

@@ -6,6 +6,7 @@
  * the written blocks are dropped, and the batch goes through the journal. */
 #include "publish_direct.h"
 
+#include "accept.h"
 #include "alloc.h"
 #include "block_write.h"
 #include "check.h"

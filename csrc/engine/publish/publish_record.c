@@ -1,4 +1,5 @@
 /* One message as an encoded record: kept in a transaction, or accepted at once. */
+#include "accept.h"
 #include "arrivals.h"
 #include "check.h"
 #include "clock.h"

@@ -2,6 +2,7 @@
 #ifndef QSI_REFUSE_H
 #define QSI_REFUSE_H
 
+#include "arrivals.h"
 #include "pending_records.h"
 
 /* They were pushed, and are settled again in the same group of the journal. */

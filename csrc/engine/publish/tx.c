@@ -5,6 +5,7 @@
  * returns when the group is durable. */
 #include "tx.h"
 
+#include "accept.h"
 #include "alloc.h"
 #include "arrivals.h"
 #include "check.h"

@@ -1,10 +1,10 @@
 /* Mandatory messages of a transaction whose queues were deleted before its commit: they are
  * returned. */
 #include "check.h"
+#include "content.h"
 #include "enter.h"
 #include "error.h"
 #include "priorities.h"
-#include "receive.h"
 #include "returns.h"
 #include "tx.h"
 #include "wake.h"

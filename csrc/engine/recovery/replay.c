@@ -1,11 +1,12 @@
 /* Records of the journal and of checkpoints, replayed into memory. */
+#include "replay.h"
+
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
 #include "priorities.h"
 #include "properties.h"
 #include "queue_life.h"
-#include "recover.h"
 #include "salvage.h"
 #include "states.h"
 #include "store_kinds.h"

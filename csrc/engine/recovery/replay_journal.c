@@ -12,7 +12,7 @@
 #include "error.h"
 #include "lost_files.h"
 #include "pager_steps.h"
-#include "recover.h"
+#include "replay.h"
 #include "salvage.h"
 #include "scan.h"
 #include "store_work.h"

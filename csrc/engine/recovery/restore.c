@@ -15,7 +15,7 @@
 #include "priorities.h"
 #include "queue_life.h"
 #include "queue_replay.h"
-#include "recover.h"
+#include "replay.h"
 #include "salvage.h"
 #include "states.h"
 #include "thread_safety.h"

@@ -3,7 +3,7 @@
 #include "block_format.h"
 #include "block_write.h"
 #include "limits.h"
-#include "pager_steps.h"
+#include "pager.h"
 #include "qs_test_calls.h"
 #include "queue_life.h"
 #include "stream_hooks.h"

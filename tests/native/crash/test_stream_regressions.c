@@ -1,6 +1,6 @@
 /* Faults of streams that the crash laboratory found, each named after its symptom, and one that
  * was suspected. */
-#include "pager_steps.h"
+#include "pager.h"
 #include "qs_test_calls.h"
 #include "stream_scene.h"
 

@@ -5,7 +5,7 @@
 #include "crash_work.h"
 #include "error.h"
 #include "limits.h"
-#include "pager_steps.h"
+#include "pager.h"
 #include "qs_test_fields.h"
 
 qs_options log_options(uint64_t random)

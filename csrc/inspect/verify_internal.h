@@ -1,7 +1,7 @@
 /* The parts of a verification: verify.c begins and ends it, verify_records.c reads checkpoint and
  * journal, verify_queues.c records settled messages, verify_messages.c checks the others. */
-#ifndef QSI_VERIFY_H
-#define QSI_VERIFY_H
+#ifndef QSI_VERIFY_INTERNAL_H
+#define QSI_VERIFY_INTERNAL_H
 
 #include "checkpoint_format.h"
 #include "queue_records.h"
@@ -50,7 +50,7 @@ struct qsi_verify {
     bool stopped;
 };
 
-/* ---- verify.c ---- */
+/* ---- verify_report.c ---- */
 
 /* Reports damage and returns QS_OK; returns every other error, which ends the verification. */
 qs_status qsi_verify_found(struct qsi_verify *verify, qs_status status, const qs_error *detail,
