@@ -3,7 +3,7 @@
 
 #include "check.h"
 #include "error.h"
-#include "record.h"
+#include "record_head.h"
 
 #include <string.h>
 

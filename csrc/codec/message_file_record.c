@@ -5,7 +5,7 @@
 
 #include "check.h"
 #include "error.h"
-#include "record.h"
+#include "record_head.h"
 
 #define MESSAGE_FILE_END_MIN 4096u /* its header */
 #define MESSAGE_FILE_GENERATION_MAX 9999u

@@ -5,6 +5,13 @@
 #include "check.h"
 #include "messages_record.h"
 
+/* Bytes of a route in the record. */
+static inline uint64_t qsi_route_bytes(uint32_t exchange_bytes, uint32_t key_bytes,
+                                       uint32_t destination_count)
+{
+    return 8 + 4 * (uint64_t)destination_count + exchange_bytes + key_bytes;
+}
+
 static inline uint64_t qsi_offsets_bytes(uint32_t row_count)
 {
     return 4 * ((uint64_t)row_count + 1);

@@ -4,7 +4,7 @@
 #include "check.h"
 #include "error.h"
 #include "messages_columns.h"
-#include "record.h"
+#include "record_head.h"
 
 /* Without these flags the columns are contiguous. */
 #define VIEWED_APART                                                                \

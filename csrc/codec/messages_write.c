@@ -4,7 +4,7 @@
 #include "check.h"
 #include "error.h"
 #include "messages_columns.h"
-#include "record.h"
+#include "record_head.h"
 
 static inline void place_columns(struct qsi_messages_layout *layout, uint8_t flags)
 {

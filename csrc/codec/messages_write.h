@@ -24,12 +24,6 @@ struct qsi_messages_layout {
     uint64_t routes_at, row_routes_at, expirations_at, dues_at, properties_at, bodies_at,
         record_bytes;
 };
-/* Bytes of a route in the record. */
-static inline uint64_t qsi_route_bytes(uint32_t exchange_bytes, uint32_t key_bytes,
-                                       uint32_t destination_count)
-{
-    return 8 + 4 * (uint64_t)destination_count + exchange_bytes + key_bytes;
-}
 /* Computes the layout; this is the only function that decides about alignment.  QS_EINVAL: the
  * record would exceed 4 GiB. */
 qs_status qsi_messages_layout(struct qsi_messages_layout *layout, qs_error *error) QS_MUST_CHECK;

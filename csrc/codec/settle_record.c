@@ -4,7 +4,7 @@
 #include "check.h"
 #include "error.h"
 #include "le.h"
-#include "record.h"
+#include "record_head.h"
 
 void qsi_settle_encode(uint8_t *record_out, const struct qsi_settle *settle)
 {

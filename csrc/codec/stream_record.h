@@ -5,7 +5,7 @@
 
 #include "qstore/status.h"
 
-#include "record.h"
+#include "record_head.h"
 
 #include <stdbool.h>
 #include <stdint.h>

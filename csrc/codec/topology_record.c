@@ -5,7 +5,7 @@
 #include "check.h"
 #include "error.h"
 #include "le.h"
-#include "record.h"
+#include "record_head.h"
 
 #include <string.h>
 

@@ -3,6 +3,7 @@
 
 #include "check.h"
 #include "error.h"
+#include "record_head.h"
 
 #define WORD_BITS 64u
 

@@ -5,7 +5,8 @@
 
 #include "qstore/status.h"
 
-#include "record.h"
+#include "le.h"
+#include "slice.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -35,6 +35,8 @@ qs_status qsi_reserve_topology(struct qs_store *store, const struct qsi_topology
 uint64_t qsi_append_topology(struct qs_store *store, const struct qsi_topology *topology,
                              struct qsi_chunk *chunk) QSI_REQUIRES(qsi_store_mutex);
 
+/* ---- topology_replay.c ---- */
+
 qs_status qsi_replay_topology(struct qs_store *store, const struct qsi_topology *topology,
                               qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 

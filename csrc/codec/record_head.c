@@ -1,5 +1,5 @@
 /* Framing of records. */
-#include "record.h"
+#include "record_head.h"
 
 bool qsi_record_fits(const uint8_t *at, uint64_t bytes)
 {
