@@ -136,7 +136,9 @@ struct qsi_message_view {
     struct qsi_message_header header;
 };
 
-/* Opens an existing file and checks its header; fills in view_out except file. */
+/* Opens an existing file and checks its header; fills in view_out except file.  flags:
+ * QS_OPEN_LINKED where the file is only read, because copies of the store have hard links to full
+ * files; a file that is written must have no other name. */
 qs_status qsi_message_file_open(struct qsi_message_store *messages, struct qsi_message_id id,
                                 uint32_t flags, struct qsi_message_view *view_out,
                                 qs_error *error) QS_MUST_CHECK;
@@ -230,7 +232,8 @@ static inline uint64_t qsi_message_file_doomed_bytes(const struct qsi_message_st
                : 0;
 }
 /* Corrects the sum messages->doomed_bytes.  Called after each change that can make a file dead or
- * alive, or changes the size of a dead one. */
+ * alive, or changes the size of a dead one; in recovery once for each file, when all references are
+ * counted. */
 void qsi_message_file_count_doomed(struct qsi_message_store *messages,
                                    struct qsi_message_file *file)
     QSI_REQUIRES(qsi_message_store_mutex);

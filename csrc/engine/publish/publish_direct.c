@@ -105,7 +105,8 @@ bool qsi_direct_is_busy(const struct qs_store *store, const struct qsi_store_que
            store->checkpoint.state == QSI_CHECKPOINT_WAITS;
 }
 
-/* Returns the queue if blocks of so many bytes can be written to it, now or later, or NULL. */
+/* Returns the queue if blocks of so many bytes can be written to it, now or later, or NULL.  Where
+ * the disk is short of space, if only for a moment, the journal takes the batch. */
 static struct qsi_store_queue *look_for(struct qs_store *store, uint64_t queue_id, uint64_t bytes)
     QSI_REQUIRES(qsi_store_mutex)
 {

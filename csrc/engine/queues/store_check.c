@@ -86,6 +86,7 @@ static void check_queue(struct qsi_store_queue *queue, struct tally *tally)
         check_priorities(queue);
     }
     QS_DCHECK(queue->messages != &queue->container || !qsi_is_stream(queue));
+    QS_DCHECK(qsi_takes(queue) != qsi_is_stream(queue));
     tally->streams += qsi_is_stream(queue) ? 1 : 0;
     if (queue->kind->check != NULL) {
         queue->kind->check(queue);

@@ -24,6 +24,7 @@ void qsi_notify_changes(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
  * known: qsi_notify_consumers, qsi_notify_confirmed, and for its own channel qsi_channel_leave. */
 static inline void qsi_events_notify(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex)
 {
+    QS_ASSERT_HELD(&store->mutex);
     store->events.count += 1;
     if (QS_UNLIKELY(!qsi_list_is_empty(&store->events.armed_for_changes))) {
         qsi_notify_changes(store);
