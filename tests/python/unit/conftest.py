@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from pyqstore import aio, flight
 
 from ..owning import Owner
 from ..proxy import Proxy
+from .either import Synchronous
 from .http_asking import Asking, asked
 
 
@@ -21,10 +22,25 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    mark = metafunc.definition.get_closest_marker("faces")
+    if mark and "face" in metafunc.fixturenames:
+        metafunc.parametrize("face", mark.args, indirect=True)
+
+
 @pytest.fixture
-def store(path: Path) -> Iterator[pyqstore.Store]:
+def face(request: pytest.FixtureRequest) -> Callable[[pyqstore.Store], Any]:
+    """The face of a store that a test uses: of the mark ``faces``, or the synchronous one."""
+    if getattr(request, "param", "sync") == "sync":
+        return lambda store: store
+    runner = request.getfixturevalue("runner")
+    return lambda store: Synchronous(aio.Store(store), runner)
+
+
+@pytest.fixture
+def store(path: Path, face: Callable[[pyqstore.Store], Any]) -> Iterator[pyqstore.Store]:
     with pyqstore.open(path, journal_file_bytes="1MiB") as store:
-        yield store
+        yield face(store)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Looking into queues without taking anything: ``Store.browse``, and stores opened to be read."""
 
-import asyncio
 import hashlib
 import os
 import signal
@@ -35,48 +34,52 @@ def bodies(store: pyqstore.Store, queue: str, **arguments: int) -> list[bytes]:
     ]
 
 
-def test_browse_shows_ready_and_unacked_and_changes_no_count(path: Path) -> None:
-    with pyqstore.open(path) as store, store.channel() as channel:
-        channel.queue_declare("q", durable=True, arguments={"x-delivery-limit": 1})
-        publish_numbers(channel, "q", 10, properties=PERSISTENT)
-        message = get(channel, "q")
-        for _ in range(3):
-            (batch,) = store.browse("q")
-            assert batch["body"].to_pylist() == [b"%d" % number for number in range(10)]
-            assert batch["unacked"].to_pylist() == [True] + [False] * 9
-            assert batch["redelivered"].to_pylist() == [False] * 10
-            assert batch["delivery_count"].to_pylist() == [0] * 10
-            assert batch["sequence"].to_pylist() == sorted(set(batch["sequence"].to_pylist()))
-            assert "delivery_tag" not in batch.schema.names
-        assert store.queue_status("q")["messages_ready"] == 9
-        message.nack()
-        again = get(channel, "q")
-        assert (again.body, again.delivery_count) == (b"0", 1)
-        (batch,) = store.browse("q", limit=2)
-        assert batch["redelivered"].to_pylist() == [True, False]
-        assert batch["delivery_count"].to_pylist() == [1, 0]
-
-
-def test_browse_begins_at_a_sequence_and_ends_at_a_limit(path: Path) -> None:
-    with pyqstore.open(path) as store, store.channel() as channel:
-        channel.queue_declare("q")
-        publish_numbers(channel, "q", 100)
+@pytest.mark.faces("sync", "aio")
+def test_browse_shows_ready_and_unacked_and_changes_no_count(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.queue_declare("q", durable=True, arguments={"x-delivery-limit": 1})
+    publish_numbers(channel, "q", 10, properties=PERSISTENT)
+    message = get(channel, "q")
+    for _ in range(3):
         (batch,) = store.browse("q")
-        sequences = batch["sequence"].to_pylist()
-        assert bodies(store, "q", start=sequences[40], limit=3) == [b"40", b"41", b"42"]
-        assert bodies(store, "q", limit=0) == []
-        assert bodies(store, "q", start=sequences[-1] + 1) == []
-        with pytest.raises(ValueError, match="negative"):
-            bodies(store, "q", start=-1)
-        with pytest.raises(ValueError, match="start must be at most"):
-            bodies(store, "q", start=2**64)
-        for number in (Decimal("NaN"), 1.5, "1"):
-            with pytest.raises(TypeError):
-                bodies(store, "q", start=number)  # type: ignore[arg-type]
-            with pytest.raises(TypeError):
-                bodies(store, "q", limit=number)  # type: ignore[arg-type]
-        with pytest.raises(pyqstore.NotFound):
-            bodies(store, "missing")
+        assert batch["body"].to_pylist() == [b"%d" % number for number in range(10)]
+        assert batch["unacked"].to_pylist() == [True] + [False] * 9
+        assert batch["redelivered"].to_pylist() == [False] * 10
+        assert batch["delivery_count"].to_pylist() == [0] * 10
+        assert batch["sequence"].to_pylist() == sorted(set(batch["sequence"].to_pylist()))
+        assert "delivery_tag" not in batch.schema.names
+    assert store.queue_status("q")["messages_ready"] == 9
+    message.nack()
+    again = get(channel, "q")
+    assert (again.body, again.delivery_count) == (b"0", 1)
+    (batch,) = store.browse("q", limit=2)
+    assert batch["redelivered"].to_pylist() == [True, False]
+    assert batch["delivery_count"].to_pylist() == [1, 0]
+
+
+@pytest.mark.faces("sync", "aio")
+def test_browse_begins_at_a_sequence_and_ends_at_a_limit(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.queue_declare("q")
+    publish_numbers(channel, "q", 100)
+    (batch,) = store.browse("q")
+    sequences = batch["sequence"].to_pylist()
+    assert bodies(store, "q", start=sequences[40], limit=3) == [b"40", b"41", b"42"]
+    assert bodies(store, "q", limit=0) == []
+    assert bodies(store, "q", start=sequences[-1] + 1) == []
+    with pytest.raises(ValueError, match="negative"):
+        bodies(store, "q", start=-1)
+    with pytest.raises(ValueError, match="start must be at most"):
+        bodies(store, "q", start=2**64)
+    for number in (Decimal("NaN"), 1.5, "1"):
+        with pytest.raises(TypeError):
+            bodies(store, "q", start=number)  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            bodies(store, "q", limit=number)  # type: ignore[arg-type]
+    with pytest.raises(pyqstore.NotFound):
+        bodies(store, "missing")
 
 
 def test_browse_of_paged_messages_reads_them_from_the_disk(path: Path) -> None:
@@ -101,19 +104,20 @@ def test_browse_of_paged_messages_reads_them_from_the_disk(path: Path) -> None:
         assert bodies(store, "q", start=300, limit=5) == expected[300:305]
 
 
-def test_browse_of_priorities_goes_from_the_highest_down(path: Path) -> None:
-    with pyqstore.open(path) as store, store.channel() as channel:
-        channel.queue_declare("q", durable=True, arguments={"x-max-priority": 5})
-        for number in range(30):
-            properties = pyqstore.Properties(delivery_mode=2, priority=number % 3)
-            channel.basic_publish("", "q", b"%d" % number, properties)
-        shown = bodies(store, "q")
-        assert shown == [b"%d" % n for p in (2, 1, 0) for n in range(30) if n % 3 == p]
-        sequences = [s for batch in store.browse("q") for s in batch["sequence"].to_pylist()]
-        assert sequences == sorted(sequences)
-        assert bodies(store, "q", start=sequences[7], limit=10) == shown[7:17]
-        taken = [channel.basic_get("q", auto_ack=True) for _ in range(30)]
-        assert [message.body for message in taken if message is not None] == shown
+def test_browse_of_priorities_goes_from_the_highest_down(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.queue_declare("q", durable=True, arguments={"x-max-priority": 5})
+    for number in range(30):
+        properties = pyqstore.Properties(delivery_mode=2, priority=number % 3)
+        channel.basic_publish("", "q", b"%d" % number, properties)
+    shown = bodies(store, "q")
+    assert shown == [b"%d" % n for p in (2, 1, 0) for n in range(30) if n % 3 == p]
+    sequences = [s for batch in store.browse("q") for s in batch["sequence"].to_pylist()]
+    assert sequences == sorted(sequences)
+    assert bodies(store, "q", start=sequences[7], limit=10) == shown[7:17]
+    taken = [channel.basic_get("q", auto_ack=True) for _ in range(30)]
+    assert [message.body for message in taken if message is not None] == shown
 
 
 def test_browse_goes_on_behind_a_damaged_message(path: Path) -> None:
@@ -208,22 +212,6 @@ def test_a_store_that_is_open_to_be_read_knows_its_transactions(path: Path) -> N
     with pyqstore.open(path, read_only=True) as store:
         assert store.transaction_known("once")
         assert not store.transaction_known("never")
-
-
-def test_browse_for_asyncio(path: Path) -> None:
-    async def main() -> list[bytes]:
-        async with await pyqstore.aio.open(path) as store:
-            channel = await store.channel()
-            await channel.queue_declare("q")
-            for number in range(100):
-                await channel.basic_publish("", "q", b"%d" % number)
-            return [
-                body
-                async for batch in store.browse("q", limit=50)
-                for body in batch["body"].to_pylist()
-            ]
-
-    assert asyncio.run(main()) == [b"%d" % number for number in range(50)]
 
 
 def test_browse_tells_of_a_missing_segment_and_shows_what_is_around_it(path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyqstore
 from pyqstore import columns
@@ -87,19 +86,20 @@ def test_the_document_of_spark_has_its_columns() -> None:
     assert told == {name: list(known.types) for name, known in {"body": BODY, **PROPERTIES}.items()}
 
 
-def test_batches_have_the_schemas_of_the_table(path: Path) -> None:
-    with pyqstore.open(path) as store, store.channel() as channel:
-        channel.queue_declare("q")
-        channel.basic_publish("", "q", b"x")
-        (browsed,) = store.browse("q")
-        assert browsed.schema == columns.schema_of(columns.BROWSED)
-        for _ in range(2):  # with a row, and without
-            taken = channel.get_batch("q", auto_ack=True)
-            assert taken.schema == columns.schema_of(columns.DELIVERED)
-        stream = store.stream("s")
-        assert stream.read().schema == columns.schema_of(columns.STREAM)
-        picked = [each.name for each in columns.COLUMNS if each.received & columns.STREAM]
-        assert stream.read(columns=picked).schema.names == picked
+def test_batches_have_the_schemas_of_the_table(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.queue_declare("q")
+    channel.basic_publish("", "q", b"x")
+    (browsed,) = store.browse("q")
+    assert browsed.schema == columns.schema_of(columns.BROWSED)
+    for _ in range(2):  # with a row, and without
+        taken = channel.get_batch("q", auto_ack=True)
+        assert taken.schema == columns.schema_of(columns.DELIVERED)
+    stream = store.stream("s")
+    assert stream.read().schema == columns.schema_of(columns.STREAM)
+    picked = [each.name for each in columns.COLUMNS if each.received & columns.STREAM]
+    assert stream.read(columns=picked).schema.names == picked
 
 
 def test_a_schema_of_parts_has_no_other_columns() -> None:

@@ -199,12 +199,11 @@ def test_next_delivery_reads_a_consumer_without_callback(
     assert channel.next_delivery(tag, 0) is None
 
 
-def test_taken_consumer_tag_is_refused(store: pyqstore.Store) -> None:
-    with store.channel() as channel:
-        channel.queue_declare("q")
+def test_taken_consumer_tag_is_refused(channel: pyqstore.Channel) -> None:
+    channel.queue_declare("q")
+    channel.basic_consume("q", print, consumer_tag="t")
+    with pytest.raises(pyqstore.NotAllowed, match="t"):
         channel.basic_consume("q", print, consumer_tag="t")
-        with pytest.raises(pyqstore.NotAllowed, match="t"):
-            channel.basic_consume("q", print, consumer_tag="t")
 
 
 def test_exclusive_consumer_is_alone(

@@ -382,9 +382,10 @@ async def check(scene: Scene, case: Case) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_verb_moves_its_counters_alone(path: Path, name: str) -> None:
-    with pyqstore.open(path) as store, store.channel() as channel:
-        asyncio.run(check(Scene(store, channel), CASES[name]))
+def test_a_verb_moves_its_counters_alone(
+    store: pyqstore.Store, channel: pyqstore.Channel, name: str
+) -> None:
+    asyncio.run(check(Scene(store, channel), CASES[name]))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -395,28 +396,30 @@ async def test_a_verb_of_an_asynchronous_channel_moves_its_counters_alone(
         await check(Scene(store, channel), ASYNCHRONOUS[name])
 
 
-def test_every_counter_is_there_from_the_start(path: Path) -> None:
-    with pyqstore.open(path) as store, store.channel() as channel:
-        channel.queue_declare("q")
-        stats = store.stats(detail=True)
-        assert stats.channels == {channel.number: dict.fromkeys(stats.channels[1], 0)}
-        assert set(stats.queues["q"]) >= {"publish", "deliver_get", "get_empty", "expired"}
-        assert not any(stats.queues["q"].values())
-        assert set(stats.exchanges) == set(store.exchanges())
-        assert stats.routes == {}
-        assert "channels" not in store.stats()
+def test_every_counter_is_there_from_the_start(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.queue_declare("q")
+    stats = store.stats(detail=True)
+    assert stats.channels == {channel.number: dict.fromkeys(stats.channels[1], 0)}
+    assert set(stats.queues["q"]) >= {"publish", "deliver_get", "get_empty", "expired"}
+    assert not any(stats.queues["q"].values())
+    assert set(stats.exchanges) == set(store.exchanges())
+    assert stats.routes == {}
+    assert "channels" not in store.stats()
 
 
-def test_deliver_get_is_the_sum_of_all_that_was_taken(path: Path) -> None:
-    with pyqstore.open(path) as store, store.channel() as channel:
-        channel.queue_declare("q", durable=True)
-        for _ in range(3):
-            channel.basic_publish("", "q", b"x")
-        channel.basic_get("q")
-        channel.basic_get("q", auto_ack=True)
-        next(iter(channel.consume("q")))
-        stats = store.stats(detail=True)
-        assert stats.queues["q"]["deliver_get"] == 3 == stats.channels[1]["deliver_get"]
+def test_deliver_get_is_the_sum_of_all_that_was_taken(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.queue_declare("q", durable=True)
+    for _ in range(3):
+        channel.basic_publish("", "q", b"x")
+    channel.basic_get("q")
+    channel.basic_get("q", auto_ack=True)
+    next(iter(channel.consume("q")))
+    stats = store.stats(detail=True)
+    assert stats.queues["q"]["deliver_get"] == 3 == stats.channels[1]["deliver_get"]
 
 
 def test_counters_begin_anew_when_the_store_is_opened(path: Path) -> None:
@@ -431,94 +434,100 @@ def test_counters_begin_anew_when_the_store_is_opened(path: Path) -> None:
         assert stats.routes == {}
 
 
-def test_what_an_exchange_that_was_deleted_published_stays_with_its_queue(path: Path) -> None:
-    with pyqstore.open(path) as store, store.channel() as channel:
-        channel.queue_declare("q")
-        channel.exchange_declare("e", "fanout")
-        for exchange in ("e", "amq.fanout"):
-            channel.queue_bind("q", exchange)
-            channel.basic_publish(exchange, "", b"x")
-        channel.exchange_delete("e")
-        stats = store.stats(detail=True)
-        assert stats.queues["q"]["publish"] == 2
-        assert stats.routes == {"amq.fanout": {"q": {"publish": 1, "confirm": 0}}}
-        channel.queue_delete("q")
-        stats = store.stats(detail=True)
-        assert stats.exchanges["amq.fanout"]["publish_out"] == 1
-        assert "q" not in stats.queues
-        assert stats.routes == {}
-        channel.queue_declare("q")
-        assert store.stats(detail=True).queues["q"]["publish"] == 0
+def test_what_an_exchange_that_was_deleted_published_stays_with_its_queue(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.queue_declare("q")
+    channel.exchange_declare("e", "fanout")
+    for exchange in ("e", "amq.fanout"):
+        channel.queue_bind("q", exchange)
+        channel.basic_publish(exchange, "", b"x")
+    channel.exchange_delete("e")
+    stats = store.stats(detail=True)
+    assert stats.queues["q"]["publish"] == 2
+    assert stats.routes == {"amq.fanout": {"q": {"publish": 1, "confirm": 0}}}
+    channel.queue_delete("q")
+    stats = store.stats(detail=True)
+    assert stats.exchanges["amq.fanout"]["publish_out"] == 1
+    assert "q" not in stats.queues
+    assert stats.routes == {}
+    channel.queue_declare("q")
+    assert store.stats(detail=True).queues["q"]["publish"] == 0
 
 
-def test_channels_are_told_apart_and_go_when_they_close(path: Path) -> None:
-    with pyqstore.open(path) as store, store.channel() as channel:
-        channel.queue_declare("q")
+def test_channels_are_told_apart_and_go_when_they_close(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.queue_declare("q")
+    with store.channel() as other:
+        other.basic_publish("", "q", b"x")
+        stats = store.stats(detail=True)
+        assert stats.channels[other.number]["publish"] == 1
+        assert stats.channels[channel.number]["publish"] == 0
+        assert other.number == channel.number + 1
+    assert list(store.stats(detail=True).channels) == [channel.number]
+
+
+def test_what_closed_channels_counted_stays_in_the_sums_of_all(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.queue_declare("q")
+    for _ in range(2):
         with store.channel() as other:
             other.basic_publish("", "q", b"x")
-            stats = store.stats(detail=True)
-            assert stats.channels[other.number]["publish"] == 1
-            assert stats.channels[channel.number]["publish"] == 0
-            assert other.number == channel.number + 1
-        assert list(store.stats(detail=True).channels) == [channel.number]
+            assert other.basic_get("q") is not None  # its close puts it back
+    channel.basic_publish("", "q", b"x")
+    stats = store.stats(detail=True)
+    assert stats.channels[channel.number]["publish"] == 1
+    sums = {name: value for name, value in stats.all_channels.items() if value}
+    expected = {"publish": 3, "get": 2, "deliver_get": 2, "redeliver": 1, "requeue": 2}
+    assert sums == expected
 
 
-def test_what_closed_channels_counted_stays_in_the_sums_of_all(path: Path) -> None:
-    with pyqstore.open(path) as store, store.channel() as channel:
-        channel.queue_declare("q")
-        for _ in range(2):
-            with store.channel() as other:
-                other.basic_publish("", "q", b"x")
-                assert other.basic_get("q") is not None  # its close puts it back
-        channel.basic_publish("", "q", b"x")
-        stats = store.stats(detail=True)
-        assert stats.channels[channel.number]["publish"] == 1
-        sums = {name: value for name, value in stats.all_channels.items() if value}
-        expected = {"publish": 3, "get": 2, "deliver_get": 2, "redeliver": 1, "requeue": 2}
-        assert sums == expected
+def test_expired_messages_are_counted_by_their_queue(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.queue_declare("q", arguments={"x-message-ttl": 1})
+    channel.basic_publish("", "q", b"x")
+    wait_until(lambda: store.stats(detail=True).queues["q"]["expired"] == 1)
 
 
-def test_expired_messages_are_counted_by_their_queue(path: Path) -> None:
-    with pyqstore.open(path) as store, store.channel() as channel:
-        channel.queue_declare("q", arguments={"x-message-ttl": 1})
-        channel.basic_publish("", "q", b"x")
-        wait_until(lambda: store.stats(detail=True).queues["q"]["expired"] == 1)
-
-
-def test_priorities_of_a_queue_are_counted_together(path: Path) -> None:
-    with pyqstore.open(path) as store, store.channel() as channel:
-        channel.queue_declare("q", arguments={"x-max-priority": 3})
-        for priority in range(4):
-            channel.basic_publish("", "q", b"x", pyqstore.Properties(priority=priority))
-        table = pyarrow.table({"body": [b"x"] * 2, "priority": pyarrow.array([1, 3], "uint8")})
-        channel.publish_batch(table, routing_key="q")
-        while (message := channel.basic_get("q")) is not None:
-            message.ack()
-        stats = store.stats(detail=True)
-        counts = {name: count for name, count in stats.queues["q"].items() if count}
-        assert counts == {"publish": 6, "get": 6, "deliver_get": 6, "ack": 6, "get_empty": 1}
-        assert stats.routes == {"": {"q": {"publish": 6, "confirm": 0}}}
-        channel.basic_publish("", "q", b"x", pyqstore.Properties(priority=2))
-        message = channel.basic_get("q")
-        assert message is not None
-        channel.queue_delete("q")  # one is out still: its queue's counters are gone
+def test_priorities_of_a_queue_are_counted_together(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.queue_declare("q", arguments={"x-max-priority": 3})
+    for priority in range(4):
+        channel.basic_publish("", "q", b"x", pyqstore.Properties(priority=priority))
+    table = pyarrow.table({"body": [b"x"] * 2, "priority": pyarrow.array([1, 3], "uint8")})
+    channel.publish_batch(table, routing_key="q")
+    while (message := channel.basic_get("q")) is not None:
         message.ack()
-        assert store.stats(detail=True).channels[1]["ack"] == 7
+    stats = store.stats(detail=True)
+    counts = {name: count for name, count in stats.queues["q"].items() if count}
+    assert counts == {"publish": 6, "get": 6, "deliver_get": 6, "ack": 6, "get_empty": 1}
+    assert stats.routes == {"": {"q": {"publish": 6, "confirm": 0}}}
+    channel.basic_publish("", "q", b"x", pyqstore.Properties(priority=2))
+    message = channel.basic_get("q")
+    assert message is not None
+    channel.queue_delete("q")  # one is out still: its queue's counters are gone
+    message.ack()
+    assert store.stats(detail=True).channels[1]["ack"] == 7
 
 
-def test_a_stream_counts_what_its_consumers_get(path: Path) -> None:
-    with pyqstore.open(path) as store, store.channel() as channel:
-        channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
-        for _ in range(2):
-            channel.basic_publish("", "s", b"x")
-        channel.basic_qos(10)
-        tag = channel.basic_consume(
-            "s", lambda message: message.ack(), arguments={"x-stream-offset": "first"}
-        )
-        wait_until(lambda: channel.process_events(0.1) >= 0 and acked(store) == 2)
-        channel.basic_cancel(tag)
-        counts = store.stats(detail=True).queues["s"]
-        assert (counts["publish"], counts["deliver"], counts["ack"]) == (2, 2, 2)
+def test_a_stream_counts_what_its_consumers_get(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+    for _ in range(2):
+        channel.basic_publish("", "s", b"x")
+    channel.basic_qos(10)
+    tag = channel.basic_consume(
+        "s", lambda message: message.ack(), arguments={"x-stream-offset": "first"}
+    )
+    wait_until(lambda: channel.process_events(0.1) >= 0 and acked(store) == 2)
+    channel.basic_cancel(tag)
+    counts = store.stats(detail=True).queues["s"]
+    assert (counts["publish"], counts["deliver"], counts["ack"]) == (2, 2, 2)
 
 
 def acked(store: pyqstore.Store) -> int:
@@ -548,13 +557,7 @@ def test_counters_have_the_same_by_other_names(path: Path) -> None:
         assert (of_connection["publish"], of_connection["get"], counters["channels"]) == (2, 1, {})
 
 
-async def test_counters_of_asyncio_are_the_same(path: Path) -> None:
-    async with aio.open(path) as store, await store.channel() as channel:
-        await channel.queue_declare("q", durable=True)
-        await channel.basic_publish("", "q", b"x", PERSISTENT)
-        assert (await store.counters())["queues"]["q"]["publish"] == 1
-
-
+@pytest.mark.faces("sync", "aio")
 def test_a_refused_row_of_a_batch_is_no_confirm(path: Path) -> None:
     limits = {"x-max-length": 2, "x-overflow": "reject-publish"}
     with pyqstore.open(path) as store, store.channel() as channel:

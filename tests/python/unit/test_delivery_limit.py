@@ -104,11 +104,12 @@ def test_what_was_not_delivered_counted_after_a_kill(path: Path) -> None:
         assert [get(channel, "q").delivery_count for _ in range(2)] == [2, 1]
 
 
-def test_queue_without_a_limit_writes_no_deliveries(path: Path) -> None:
-    with pyqstore.open(path) as store, store.channel() as channel:
-        declare(channel, "q")
-        publish(channel, "q", b"message")
-        store.sync()
-        before = store.stats()["bytes_journalled"]
-        get(channel, "q")
-        assert store.stats()["bytes_journalled"] == before
+def test_queue_without_a_limit_writes_no_deliveries(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    declare(channel, "q")
+    publish(channel, "q", b"message")
+    store.sync()
+    before = store.stats()["bytes_journalled"]
+    get(channel, "q")
+    assert store.stats()["bytes_journalled"] == before

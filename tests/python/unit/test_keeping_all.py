@@ -89,19 +89,19 @@ def test_other_queues_keep_by_the_mode(path: Path) -> None:
     assert found == {"kept": [b"gone", b"kept"], "said not to": [b"kept"], "plain": [b"kept"]}
 
 
-def test_a_confirm_means_that_the_message_is_durable(path: Path) -> None:
-    with pyqstore.open(path) as store, store.channel() as channel:
-        declare(channel, "kept", persistent=True)
-        channel.confirm_select()
-        before = store.stats().appended_lsn
-        channel.basic_publish("", "kept", b"x")
-        channel.wait_for_confirms()
-        assert store.stats().durable_lsn > before
+def test_a_confirm_means_that_the_message_is_durable(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    declare(channel, "kept", persistent=True)
+    channel.confirm_select()
+    before = store.stats().appended_lsn
+    channel.basic_publish("", "kept", b"x")
+    channel.wait_for_confirms()
+    assert store.stats().durable_lsn > before
 
 
-def test_it_does_not_count_when_a_queue_is_declared_again(store: pyqstore.Store) -> None:
-    with store.channel() as channel:
-        declare(channel, "kept", persistent=True)
-        declare(channel, "kept")
-        with pytest.raises(pyqstore.PreconditionFailed, match=r"x-persistent.*boolean"):
-            declare(channel, "other", persistent=1)
+def test_it_does_not_count_when_a_queue_is_declared_again(channel: pyqstore.Channel) -> None:
+    declare(channel, "kept", persistent=True)
+    declare(channel, "kept")
+    with pytest.raises(pyqstore.PreconditionFailed, match=r"x-persistent.*boolean"):
+        declare(channel, "other", persistent=1)

@@ -585,8 +585,7 @@ def test_a_forked_child_keeps_neither_address_nor_connections(path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["heartbeat", "connections_max", "channel_max", "frame_max"])
-def test_numbers_that_are_no_int_are_refused(path: Path, name: str) -> None:
-    with pyqstore.open(path) as store:
-        for value in (Decimal("NaN"), 60.0, "60", None):
-            with pytest.raises(TypeError, match=f"{name} must be int"):
-                store.listen("127.0.0.1:0", **{name: value})
+def test_numbers_that_are_no_int_are_refused(store: pyqstore.Store, name: str) -> None:
+    for value in (Decimal("NaN"), 60.0, "60", None):
+        with pytest.raises(TypeError, match=f"{name} must be int"):
+            store.listen("127.0.0.1:0", **{name: value})

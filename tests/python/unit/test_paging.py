@@ -191,13 +191,14 @@ def test_target_of_a_drained_queue_stayed_finite(path: Path) -> None:
         assert math.isinf(store.queue_status("q").target_ram_count)
 
 
-def test_rates_are_there_from_the_first_message_on(path: Path) -> None:
-    with pyqstore.open(path) as store, store.channel() as channel:
-        channel.queue_declare("q")
-        channel.basic_publish("", "q", b"x")
-        assert store.queue_status("q").ingress_rate > 0
-        channel.basic_get("q", auto_ack=True)
-        assert store.queue_status("q").egress_rate > 0
+def test_rates_are_there_from_the_first_message_on(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.queue_declare("q")
+    channel.basic_publish("", "q", b"x")
+    assert store.queue_status("q").ingress_rate > 0
+    channel.basic_get("q", auto_ack=True)
+    assert store.queue_status("q").egress_rate > 0
 
 
 def test_mode_is_switched_while_others_publish_and_consume(path: Path) -> None:

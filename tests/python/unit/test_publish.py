@@ -342,9 +342,8 @@ def test_confirm_and_transactions_exclude_each_other(store: pyqstore.Store) -> N
             channel.confirm_select()
 
 
-def test_immediate_is_refused(store: pyqstore.Store) -> None:
-    with store.channel() as channel:
-        with pytest.raises(pyqstore.NotImplementedByBroker, match="immediate=true") as told:
-            channel.basic_publish("", "q", b"", immediate=True)
-        assert told.value.reply_code == 540
-        assert channel.closed
+def test_immediate_is_refused(channel: pyqstore.Channel) -> None:
+    with pytest.raises(pyqstore.NotImplementedByBroker, match="immediate=true") as told:
+        channel.basic_publish("", "q", b"", immediate=True)
+    assert told.value.reply_code == 540
+    assert channel.closed

@@ -87,24 +87,23 @@ def test_an_iteration_that_was_interrupted_at_its_first_step_leaves_no_consumer(
 
 
 def test_a_refusal_that_is_interrupted_while_it_is_noted_is_told_and_the_channel_goes_on(
-    store: pyqstore.Store,
+    channel: pyqstore.Channel,
 ) -> None:
-    with store.channel() as channel:
-        full = {"x-max-length": 1, "x-overflow": "reject-publish"}
-        channel.queue_declare("q", durable=True, arguments=full)
-        channel.confirm_select()
-        channel.basic_publish("", "q", b"one")
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    channel.queue_declare("q", durable=True, arguments=full)
+    channel.confirm_select()
+    channel.basic_publish("", "q", b"one")
+    assert channel.wait_for_confirms()
+    for step in itertools.count(1):
+        channel.basic_publish("", "q", b"too many")
+        told, is_interrupted = interrupted(step, channel.wait_for_confirms)
+        if told is None:
+            told = channel.wait_for_confirms()
+        assert told is False
+        assert isinstance(channel.refusal, pyqstore.PublishRefused)
         assert channel.wait_for_confirms()
-        for step in itertools.count(1):
-            channel.basic_publish("", "q", b"too many")
-            told, is_interrupted = interrupted(step, channel.wait_for_confirms)
-            if told is None:
-                told = channel.wait_for_confirms()
-            assert told is False
-            assert isinstance(channel.refusal, pyqstore.PublishRefused)
-            assert channel.wait_for_confirms()
-            if not is_interrupted:
-                break
+        if not is_interrupted:
+            break
 
 
 def test_a_put_that_is_interrupted_while_it_is_refused_leaves_the_queue_as_it_was(

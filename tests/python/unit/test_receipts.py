@@ -13,6 +13,8 @@ from pyqstore import aio
 
 from ..support import PERSISTENT, bodies, declare, run_python
 
+pytestmark = pytest.mark.faces("sync", "aio")
+
 pa = pytest.importorskip("pyarrow")
 
 RunAio = Callable[..., None]
@@ -44,19 +46,6 @@ def test_wait_said_true_for_rows_that_were_refused(channel: pyqstore.Channel) ->
     assert not receipt.done
     assert channel.wait_for_confirms(10) is False
     assert bodies(channel, "full") == [b"0", b"1"]
-
-
-async def test_wait_said_true_for_refused_rows_in_asyncio(aio_channel: aio.Channel) -> None:
-    arguments = {"x-max-length": 2, "x-overflow": "reject-publish"}
-    await aio_channel.queue_declare("full", durable=True, arguments=arguments)
-    await aio_channel.confirm_select()
-    receipt = await aio_channel.publish_batch(rows(10), "", "full")
-    with pytest.raises(pyqstore.PublishRefused, match="publish numbers 3, 4, ") as caught:
-        await receipt.wait(60)
-    assert caught.value.count == 8
-    assert counts(receipt) == (2, 8, 0, 0)
-    assert not receipt.done
-    assert await aio_channel.wait_for_confirms(10) is False
 
 
 def test_rows_refused_outside_confirm_mode_have_no_numbers(channel: pyqstore.Channel) -> None:
@@ -106,14 +95,6 @@ def test_a_receipt_counts_rows_that_headers_lead_nowhere(channel: pyqstore.Chann
     assert counts(receipt)[2:] == (0, 2)
 
 
-async def test_an_asynchronous_receipt_tells_of_rows_that_no_queue_took(
-    aio_channel: aio.Channel,
-) -> None:
-    receipt = await aio_channel.publish_batch(rows(3), "", "nowhere")
-    assert await receipt.wait(60)
-    assert counts(receipt) == (3, 0, 0, 3)
-
-
 # Transactions.
 
 
@@ -149,20 +130,10 @@ def test_receipt_of_a_transaction_that_was_rolled_back_said_done(
     assert after.done
 
 
-async def test_asynchronous_receipt_of_a_transaction_said_done(aio_channel: aio.Channel) -> None:
-    await aio_channel.tx_select()
-    receipt = await aio_channel.publish_batch(rows(3), "", "q")
-    assert not receipt.done
-    with pytest.raises(RuntimeError, match="tx_commit"):
-        await receipt.wait()
-    await aio_channel.tx_commit()
-    assert receipt.done
-    assert await receipt.wait(0)
-
-
 # Mandatory messages in confirm mode, without a listener.
 
 
+@pytest.mark.faces("sync")
 def test_mandatory_messages_vanished_in_confirm_mode(channel: pyqstore.Channel, queue: str) -> None:
     channel.confirm_select()
     channel.basic_publish("", queue, b"taken", PERSISTENT, mandatory=True)
@@ -196,6 +167,7 @@ def test_mandatory_rows_vanished_in_confirm_mode(channel: pyqstore.Channel, queu
     assert channel.wait_for_confirms(10) is True
 
 
+@pytest.mark.faces("sync")
 def test_refusals_are_told_behind_returned_messages(channel: pyqstore.Channel) -> None:
     declare(channel, "full", max_length=1, overflow="reject-publish")
     channel.confirm_select()
@@ -216,6 +188,7 @@ def test_whoever_listens_to_returned_messages_gets_no_error(channel: pyqstore.Ch
     assert returned == [b"back"]
 
 
+@pytest.mark.faces("sync")
 def test_listener_to_confirms_alone_is_no_listener_to_returns(channel: pyqstore.Channel) -> None:
     confirmed: list[int] = []
     channel.add_confirm_listener(lambda number, _: confirmed.append(number), None)

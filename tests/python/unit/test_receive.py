@@ -75,16 +75,15 @@ def test_ack_takes_messages_off(
     ],
 )
 def test_unknown_tag_is_refused(
-    store: pyqstore.Store, act: Callable[[pyqstore.Channel], object]
+    channel: pyqstore.Channel, act: Callable[[pyqstore.Channel], object]
 ) -> None:
-    with store.channel() as channel:
-        channel.queue_declare("q")
-        publish_numbers(channel, "q", 1)
-        get(channel, "q")
-        with pytest.raises(pyqstore.PreconditionFailed, match=r"unknown delivery tag \d") as caught:
-            act(channel)
-        assert caught.value.reply_code == 406
-        assert channel.closed
+    channel.queue_declare("q")
+    publish_numbers(channel, "q", 1)
+    get(channel, "q")
+    with pytest.raises(pyqstore.PreconditionFailed, match=r"unknown delivery tag \d") as caught:
+        act(channel)
+    assert caught.value.reply_code == 406
+    assert channel.closed
 
 
 def test_all_may_be_acknowledged_when_there_is_nothing(channel: pyqstore.Channel) -> None:

@@ -149,56 +149,58 @@ def test_a_queue_put_into_itself_keeps_its_messages(store: pyqstore.Store) -> No
     assert queue.put_many(message for message in (b"a", "b")) == 2
 
 
-def test_streams_that_are_bound_later_belong_to_the_exchange(store: pyqstore.Store) -> None:
+def test_streams_that_are_bound_later_belong_to_the_exchange(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
     """As the first, behind another exchange, and beside a queue."""
-    with store.channel() as channel:
-        channel.exchange_declare("all", "fanout", durable=True)
-        channel.exchange_declare("more", "fanout", durable=True)
-        channel.queue_declare("queue", durable=True)
-        heard: list[list[str]] = []
-        with store.stream_consumer("all", "g", on_assign=heard.append) as consumer:
-            nothing = consumer.poll(timeout=0)
-            assert len(nothing) == 0
-            assert (consumer.assignment, consumer.lag(), heard) == ([], {}, [])
-            store.stream("log").publish(b"first")
-            channel.queue_bind("log", "all", "")
-            channel.queue_bind("queue", "all", "")
-            assert consumer.lag() == {"log": 1}
-            rows = consumer.poll(timeout=0)
-            assert (rows["body"].to_pylist(), rows["stream"].to_pylist()) == ([b"first"], ["log"])
-            assert rows.schema == nothing.schema
-            store.stream("other").publish(b"second")
-            channel.queue_bind("other", "more", "")
-            channel.exchange_bind("more", "all", "")
-            assert consumer.poll(timeout=0)["body"].to_pylist() == [b"second"]
-            assert heard == [["log"], ["other"]]
-            consumer.commit()
-            store.stream("log").delete()
-            with pytest.raises(pyqstore.NotFound):
-                consumer.poll(timeout=0)
-            store.stream("log").publish(b"third")
-            assert len(consumer.poll(timeout=0)) == 0
-            channel.queue_bind("log", "all", "")
-            assert consumer.poll(timeout=0)["body"].to_pylist() == [b"third"]
+    channel.exchange_declare("all", "fanout", durable=True)
+    channel.exchange_declare("more", "fanout", durable=True)
+    channel.queue_declare("queue", durable=True)
+    heard: list[list[str]] = []
+    with store.stream_consumer("all", "g", on_assign=heard.append) as consumer:
+        nothing = consumer.poll(timeout=0)
+        assert len(nothing) == 0
+        assert (consumer.assignment, consumer.lag(), heard) == ([], {}, [])
+        store.stream("log").publish(b"first")
+        channel.queue_bind("log", "all", "")
+        channel.queue_bind("queue", "all", "")
+        assert consumer.lag() == {"log": 1}
+        rows = consumer.poll(timeout=0)
+        assert (rows["body"].to_pylist(), rows["stream"].to_pylist()) == ([b"first"], ["log"])
+        assert rows.schema == nothing.schema
+        store.stream("other").publish(b"second")
+        channel.queue_bind("other", "more", "")
+        channel.exchange_bind("more", "all", "")
+        assert consumer.poll(timeout=0)["body"].to_pylist() == [b"second"]
+        assert heard == [["log"], ["other"]]
+        consumer.commit()
+        store.stream("log").delete()
+        with pytest.raises(pyqstore.NotFound):
+            consumer.poll(timeout=0)
+        store.stream("log").publish(b"third")
+        assert len(consumer.poll(timeout=0)) == 0
+        channel.queue_bind("log", "all", "")
+        assert consumer.poll(timeout=0)["body"].to_pylist() == [b"third"]
 
 
-def test_consumers_of_a_group_divide_what_is_bound_later(store: pyqstore.Store) -> None:
-    with store.channel() as channel:
-        channel.exchange_declare("all", "fanout", durable=True)
-        with (
-            store.stream_consumer("all", "g") as one,
-            store.stream_consumer(["all"], "g", columns=["body"]) as two,
-        ):
-            for name in "abcd":
-                store.stream(name).publish(name.encode())
-                channel.queue_bind(name, "all", "")
-            taken: list[bytes] = []
-            while len(taken) < 4:
-                for consumer in (one, two):
-                    taken += consumer.poll(timeout=0)["body"].to_pylist()
-            assert sorted(taken) == [b"a", b"b", b"c", b"d"]
-            assert len(one.assignment) == len(two.assignment) == 2
-            assert two.poll(timeout=0).schema.names == ["body", "stream"]
+def test_consumers_of_a_group_divide_what_is_bound_later(
+    store: pyqstore.Store, channel: pyqstore.Channel
+) -> None:
+    channel.exchange_declare("all", "fanout", durable=True)
+    with (
+        store.stream_consumer("all", "g") as one,
+        store.stream_consumer(["all"], "g", columns=["body"]) as two,
+    ):
+        for name in "abcd":
+            store.stream(name).publish(name.encode())
+            channel.queue_bind(name, "all", "")
+        taken: list[bytes] = []
+        while len(taken) < 4:
+            for consumer in (one, two):
+                taken += consumer.poll(timeout=0)["body"].to_pylist()
+        assert sorted(taken) == [b"a", b"b", b"c", b"d"]
+        assert len(one.assignment) == len(two.assignment) == 2
+        assert two.poll(timeout=0).schema.names == ["body", "stream"]
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,17 @@ import copy
 import gc
 import pickle
 import threading
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import pyqstore
-from pyqstore import aio
 
 from ..support import get
+
+pytestmark = pytest.mark.faces("sync", "aio")
 
 Consumer = pyqstore.StreamConsumer
 
@@ -70,6 +71,7 @@ def test_a_dropped_offset_at_the_first_poll_leaves_the_other_streams_and_seek(
         assert consumer.committed("a") == passed.stream("a").first + 5
 
 
+@pytest.mark.faces("sync")
 def test_a_dropped_offset_can_be_sought_or_paused_before_any_poll(passed: pyqstore.Store) -> None:
     with passed.stream_consumer(["a", "b"], group="g") as consumer:
         with pytest.raises(pyqstore.OffsetOutOfRange):
@@ -89,6 +91,7 @@ def test_a_dropped_offset_can_be_sought_or_paused_before_any_poll(passed: pyqsto
         assert polled(consumer)[0] == "a"
 
 
+@pytest.mark.faces("sync")
 def test_the_error_names_the_stream_whose_offset_was_dropped(passed: pyqstore.Store) -> None:
     with passed.stream_consumer(["a", "b"], group="g") as consumer:
         first, following = passed.stream("a").first, passed.stream("a").next
@@ -156,29 +159,11 @@ def test_a_reader_that_retention_passed_raises_again_and_does_not_look_like_the_
 ) -> None:
     stream = store.stream("a", max_messages=100, segment_bytes=20_000)
     stream.publish_batch(rows(300, 500))
-    reader = stream.read()
+    batches = iter(stream.read(0))
     drop_rows(store, "a")
     for _ in range(3):
         with pytest.raises(pyqstore.OffsetOutOfRange):
-            reader.read_next_batch()
-
-
-async def test_the_same_dropped_offsets_for_asyncio(passed: pyqstore.Store) -> None:
-    async with aio.Store(passed) as store:
-        async with await store.stream_consumer(["a", "b"], group="g") as consumer:
-            for number in range(3):
-                with pytest.raises(pyqstore.OffsetOutOfRange, match="stream 'a'"):
-                    await consumer.poll(1)
-                batch = await consumer.poll(1)
-                assert batch["stream"][0].as_py() == "b"
-                assert batch["offset"].to_pylist() == [number]
-            await consumer.seek("a", "first")
-            assert (await consumer.poll(1))["stream"][0].as_py() == "a"
-        stream = await store.stream("a")
-        batches = stream.read(0)
-        for _ in range(3):
-            with pytest.raises(pyqstore.OffsetOutOfRange):
-                await anext(batches)
+            next(batches)
 
 
 def test_a_reset_returns_rows_that_are_there_at_timeout_zero(store: pyqstore.Store) -> None:
@@ -243,6 +228,7 @@ def test_a_position_in_a_stream_that_was_declared_again_is_not_committed(
         assert polled(consumer) == ("d", 3)
 
 
+@pytest.mark.faces("sync")
 def test_a_stream_that_is_declared_again_in_the_midst_of_a_commit_is_not_moved(
     store: pyqstore.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +249,7 @@ def test_a_stream_that_is_declared_again_in_the_midst_of_a_commit_is_not_moved(
         assert consumer.committed("d") is None
 
 
+@pytest.mark.faces("sync")
 def test_a_transaction_whose_refused_offsets_were_passed_over_is_not_committed(
     store: pyqstore.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,36 +321,6 @@ def test_a_consumer_that_was_closed_before_its_transaction_ended_moves_what_nobo
         assert consumer.committed("b") == 2
 
 
-async def test_the_same_lost_positions_for_asyncio(tmp_path: Path) -> None:
-    async with aio.open(tmp_path / "1") as store, await store.channel() as channel:
-        for name in "ab":
-            await (await store.stream(name)).publish_batch(rows(10))
-        async with await store.stream_consumer(["a", "b"], group="g") as first:
-            for _ in range(2):
-                await first.poll(2)
-
-            async def losing() -> None:
-                async with channel.transaction() as tx:
-                    await tx.commit_offsets(first)
-                    async with await store.stream_consumer(["a", "b"], group="g"):
-                        await first.poll()
-
-            with pytest.raises(ValueError, match="stream 'b' went to another consumer"):
-                await losing()
-            assert (await first.committed("a"), await first.committed("b")) == (None, None)
-            with pytest.raises(pyqstore.OffsetOutOfRange, match="stream 'a'"):
-                await first.seek("a", 11)
-            stream = await store.stream("a")
-            await stream.delete()
-            await (await store.stream("a")).publish_batch(rows(3))
-            with pytest.raises(pyqstore.NotFound, match="'a' was deleted and declared again"):
-                await first.commit()
-            with pytest.raises(pyqstore.NotFound, match="'a' was deleted and declared again"):
-                async with channel.transaction() as tx:
-                    await tx.commit_offsets(first)
-            assert await first.committed("a") is None
-
-
 def test_a_group_does_not_go_on_behind_the_end_of_a_stream(store: pyqstore.Store) -> None:
     stream = store.stream("a")
     stream.publish_batch(rows(5))
@@ -415,6 +372,7 @@ def test_each_consumer_of_a_group_is_told_of_a_deleted_stream_itself(store: pyqs
                     consumer.poll()
 
 
+@pytest.mark.faces("sync")
 def test_a_consumer_that_is_collected_in_a_call_of_its_group_blocks_nobody(
     store: pyqstore.Store,
 ) -> None:
@@ -491,11 +449,10 @@ def test_an_offset_that_no_commit_takes_is_refused_by_seek(store: pyqstore.Store
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Any:
-    with pyqstore.open(tmp_path / "one.qs") as one, pyqstore.open(tmp_path / "two.qs") as two:
-        for store in (one, two):
-            store.stream("b").publish_batch(rows(50))
-        yield one, two
+def two(store: pyqstore.Store, other: pyqstore.Store, face: Callable[..., Any]) -> Any:
+    for each in (store, other):
+        each.stream("b").publish_batch(rows(50))
+    return store, face(other)
 
 
 def test_another_stores_consumer_does_not_move_this_stores_cursor(two: Any) -> None:
@@ -539,35 +496,3 @@ def test_a_message_of_another_channel_acknowledges_nothing_of_this_one(
             with pytest.raises(ValueError, match="channel"), channel.transaction() as tx:
                 tx.ack(message)
         assert store.queue_status("q").messages_unacked == 2
-
-
-async def test_the_same_transactions_for_asyncio(tmp_path: Path) -> None:
-    async with aio.open(tmp_path / "1") as one, aio.open(tmp_path / "2") as other:
-        for store in (one, other):
-            await (await store.stream("b")).publish_batch(rows(50))
-        queue = await one.queue("q")
-        await queue.put_many([b"one", b"two"])
-        async with (
-            await other.stream_consumer("b", group="g") as foreign,
-            await one.stream_consumer("b", group="g") as consumer,
-            await one.channel() as channel,
-            await one.channel() as another,
-        ):
-            await foreign.poll(3)
-            with pytest.raises(ValueError, match="another store"):
-                async with channel.transaction() as tx:
-                    await tx.commit_offsets(foreign)
-            assert await consumer.committed("b") is None
-            own, message = await channel.basic_get("q"), await another.basic_get("q")
-            assert own is not None
-            assert message is not None
-            with pytest.raises(ValueError, match="channel"):
-                async with channel.transaction() as tx:
-                    await tx.ack(message)
-            assert (await one.queue_status("q")).messages_unacked == 2
-            await consumer.poll(3)
-            async with channel.transaction() as tx:
-                await tx.ack(own)
-                await tx.commit_offsets(consumer)
-            assert await consumer.committed("b") == 3
-            assert (await one.queue_status("q")).messages_unacked == 1

@@ -6,9 +6,10 @@ import itertools
 import pytest
 
 import pyqstore
-from pyqstore import aio
 
 from ..support import wait_until
+
+pytestmark = pytest.mark.faces("sync", "aio")
 
 pa = pytest.importorskip("pyarrow")
 
@@ -85,14 +86,3 @@ def test_lag_counted_what_poll_did_not_give(store: pyqstore.Store, streams: list
 def rest_of(consumer: pyqstore.StreamConsumer) -> "list[pa.RecordBatch]":
     polls = (consumer.poll() for _ in itertools.count())
     return list(itertools.takewhile(len, polls))
-
-
-async def test_lag_counted_what_poll_of_asyncio_did_not_give(store: pyqstore.Store) -> None:
-    face = aio.Store(store)
-    await face.stream("s")
-    channel = await face.channel()
-    async with await face.stream_consumer("s", "g") as consumer:
-        for _ in range(200):
-            await channel.basic_publish("", "s", b"on its way to the disk")
-            lag = await consumer.lag()
-            assert len(await consumer.poll()) >= lag["s"]

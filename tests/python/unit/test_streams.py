@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 import pyqstore
-from pyqstore import aio
+
+pytestmark = pytest.mark.faces("sync", "aio")
 
 
 def rows(count: int, first: int = 0, size: int = 0) -> pa.Table:
@@ -19,7 +20,8 @@ def rows(count: int, first: int = 0, size: int = 0) -> pa.Table:
 
 
 def read(stream: pyqstore.Stream, *arguments: object, **named: object) -> list[bytes]:
-    return stream.read(*arguments, **named).read_all()["body"].to_pylist()  # type: ignore[arg-type]
+    batches = stream.read(*arguments, **named)  # type: ignore[arg-type]
+    return [body for batch in batches for body in batch["body"].to_pylist()]
 
 
 def test_many_small_streams_make_no_files_at_a_checkpoint(path: Path) -> None:
@@ -44,7 +46,7 @@ def test_messages_stay_and_have_offsets_and_times(store: pyqstore.Store) -> None
     stream.publish_batch(rows(3, 1))
     assert (stream.first, stream.next, len(stream)) == (0, 4, 4)
     for _ in range(2):  # reading takes nothing away
-        table = stream.read().read_all()
+        table = pa.Table.from_batches(stream.read())
         assert table["offset"].to_pylist() == [0, 1, 2, 3]
         assert table["offset"].type == pa.uint64()
         assert table["body"].to_pylist() == [b"zero", b"1", b"2", b"3"]
@@ -74,6 +76,7 @@ def test_reading_begins_and_ends_where_it_is_asked_to(store: pyqstore.Store) -> 
     assert read(stream, "first", middle)[-1] == b"999"
 
 
+@pytest.mark.faces("sync")
 def test_what_makes_no_sense_is_refused(store: pyqstore.Store) -> None:
     stream = store.stream("events")
     with pytest.raises(ValueError, match="'begin'"):
@@ -103,7 +106,8 @@ def test_columns_and_keys_select_exactly(store: pyqstore.Store) -> None:
     assert len(read(stream, routing_keys=["eu.#"])) == 2001
     assert len(read(stream, routing_keys=["*.ny"])) == 1000
     assert read(stream, routing_keys=["nowhere"]) == []
-    result = stream.read(columns=["offset", "routing_key"], routing_keys=["us.ny"]).read_all()
+    reader = stream.read(columns=["offset", "routing_key"], routing_keys=["us.ny"])
+    result = pa.Table.from_batches(reader)
     assert result.column_names == ["offset", "routing_key"]
     assert result["offset"].to_pylist() == list(range(1, 3000, 3))
     assert set(result["routing_key"].to_pylist()) == {"us.ny"}
@@ -112,12 +116,13 @@ def test_columns_and_keys_select_exactly(store: pyqstore.Store) -> None:
 def test_headers_and_properties_come_back(store: pyqstore.Store) -> None:
     stream = store.stream("events")
     stream.publish("text", headers={"trace": "a-1"})
-    row = stream.read().read_all().to_pylist()[0]
+    row = pa.Table.from_batches(stream.read()).to_pylist()[0]
     assert row["body"] == b"text"
     assert dict(row["headers"]) == {"trace": "a-1"}
     assert row["content_type"] == "text/plain"
 
 
+@pytest.mark.faces("sync")
 def test_a_reader_that_follows_gets_what_is_published_later(store: pyqstore.Store) -> None:
     stream = store.stream("events")
     stream.publish(b"0")
@@ -201,18 +206,17 @@ def test_a_consumer_goes_on_behind_what_it_committed(path: Path) -> None:
             assert consumer.poll(timeout=30)["offset"].to_pylist()[0] == 0
 
 
-def test_a_consumer_without_any_routing_key_is_refused_and_not_given_everything(path: Path) -> None:
-    with pyqstore.open(path) as store:
-        store.stream("events").publish_batch(rows(10))
-        with pytest.raises(
-            ValueError, match="routing_keys: nothing would ever come; name the keys"
-        ):
-            store.stream_consumer("events", group="billing", routing_keys=[])
-        with pytest.raises(TypeError, match="routing_keys must be a sequence of str"):
-            store.stream_consumer("events", group="billing", routing_keys="events")
-        assert list(store.stream("events").read(routing_keys=[])) == []
-        with store.stream_consumer("events", group="billing", routing_keys=["#"]) as consumer:
-            assert len(consumer.poll(timeout=30)) == 10
+def test_a_consumer_without_any_routing_key_is_refused_and_not_given_everything(
+    store: pyqstore.Store,
+) -> None:
+    store.stream("events").publish_batch(rows(10))
+    with pytest.raises(ValueError, match="routing_keys: nothing would ever come; name the keys"):
+        store.stream_consumer("events", group="billing", routing_keys=[])
+    with pytest.raises(TypeError, match="routing_keys must be a sequence of str"):
+        store.stream_consumer("events", group="billing", routing_keys="events")
+    assert list(store.stream("events").read(routing_keys=[])) == []
+    with store.stream_consumer("events", group="billing", routing_keys=["#"]) as consumer:
+        assert len(consumer.poll(timeout=30)) == 10
 
 
 def test_read_process_write_happens_once(path: Path) -> None:
@@ -312,30 +316,6 @@ def test_a_paused_stream_is_passed_over(store: pyqstore.Store) -> None:
         assert consumer.poll(timeout=30)["body"].to_pylist() == [b"a"]
 
 
-async def test_the_same_for_asyncio(path: Path) -> None:
-    async with aio.open(path) as store:
-        stream = await store.stream("events")
-        await stream.publish(b"0", key="a")
-        await stream.publish_batch(rows(9, 1))
-        assert (stream.next, await stream.offset_at(timedelta(hours=1))) == (10, 0)
-        got = [body async for b in stream.read() for body in b["body"].to_pylist()]
-        assert got == [b"%d" % i for i in range(10)]
-        async with await store.stream_consumer("events", group="g") as consumer:
-            batch = await consumer.poll(max_rows=4, timeout=30)
-            assert batch["offset"].to_pylist() == [0, 1, 2, 3]
-            async with await store.channel() as channel:
-                await channel.queue_declare("out", durable=True)
-                async with channel.transaction() as tx:
-                    await tx.publish_batch(batch.select(["body"]), "", "out")
-                    await tx.commit_offsets(consumer)
-            assert await consumer.committed("events") == 4
-            await consumer.seek("events", 8)
-            assert await consumer.lag() == {"events": 2}
-            assert len(await consumer.poll(timeout=30)) == 2
-            await consumer.commit()
-        assert (await stream.status()).cursors == 1
-
-
 def test_the_rate_of_a_stream_that_was_opened_again_is_not_negative(path: Path) -> None:
     with pyqstore.open(path) as store:
         store.stream("events").publish_batch(rows(300))
@@ -346,6 +326,7 @@ def test_the_rate_of_a_stream_that_was_opened_again_is_not_negative(path: Path) 
             time.sleep(0.1)
 
 
+@pytest.mark.faces("sync")
 def test_a_poll_with_keys_ends_in_time_while_other_keys_are_published(
     store: pyqstore.Store,
 ) -> None:
@@ -376,7 +357,8 @@ def test_last_was_one_message_until_what_was_published_together_was_in_a_file(
     if keys:
         together["routing_key"] = [f"key{i % 7}" for i in range(1000)]
     stream.publish_batch(pa.table(together))
-    assert stream.read("last").read_all()["offset"].to_pylist() == list(range(1, 1001))
+    last = pa.Table.from_batches(stream.read("last"))
+    assert last["offset"].to_pylist() == list(range(1, 1001))
     with store.channel() as channel:
         arguments = {"x-stream-source": "events", "x-stream-offset": "last"}
         channel.queue_declare("work", durable=True, arguments=arguments)
@@ -414,6 +396,7 @@ def test_a_large_batch_is_on_the_disk_once(path: Path) -> None:
     assert pyqstore.verify(path).damages == 0
 
 
+@pytest.mark.faces("sync")
 def test_large_batches_of_several_threads_are_whole_and_in_order(store: pyqstore.Store) -> None:
     def publish(name: int) -> None:
         with store.channel() as channel:
@@ -429,7 +412,7 @@ def test_large_batches_of_several_threads_are_whole_and_in_order(store: pyqstore
         thread.start()
     for thread in threads:
         thread.join()
-    table = stream.read().read_all()
+    table = pa.Table.from_batches(stream.read())
     assert table["offset"].to_pylist() == list(range(3 * 20 * 301))
     times = table["timestamp"].to_pylist()
     assert times == sorted(times)

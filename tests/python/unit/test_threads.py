@@ -5,7 +5,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -116,30 +115,29 @@ def test_keyboard_interrupt_ends_a_wait(
     assert store.queue_status(queue)["messages_ready"] == 1
 
 
-def test_producer_and_consumer_in_two_threads(path: Path) -> None:
-    with pyqstore.open(path) as store:
-        with store.channel() as channel:
-            channel.queue_declare("q", durable=True)
-        taken: list[bytes] = []
+def test_producer_and_consumer_in_two_threads(store: pyqstore.Store) -> None:
+    with store.channel() as channel:
+        channel.queue_declare("q", durable=True)
+    taken: list[bytes] = []
 
-        def consume() -> None:
-            with store.channel() as channel:
-                for message in channel.consume("q"):
-                    taken.append(message.body)
-                    message.ack()
-                    if message.body == b"last":
-                        return
-
-        thread = threading.Thread(target=consume)
-        thread.start()
+    def consume() -> None:
         with store.channel() as channel:
-            channel.confirm_select()
-            for number in range(2000):
-                channel.basic_publish(
-                    "", "q", str(number).encode(), pyqstore.Properties(delivery_mode=2)
-                )
-            channel.basic_publish("", "q", b"last")
-            assert channel.wait_for_confirms(30)
-        thread.join(30)
-        assert taken == [str(number).encode() for number in range(2000)] + [b"last"]
-        assert store.queue_status("q")["messages_unacked"] == 0
+            for message in channel.consume("q"):
+                taken.append(message.body)
+                message.ack()
+                if message.body == b"last":
+                    return
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    with store.channel() as channel:
+        channel.confirm_select()
+        for number in range(2000):
+            channel.basic_publish(
+                "", "q", str(number).encode(), pyqstore.Properties(delivery_mode=2)
+            )
+        channel.basic_publish("", "q", b"last")
+        assert channel.wait_for_confirms(30)
+    thread.join(30)
+    assert taken == [str(number).encode() for number in range(2000)] + [b"last"]
+    assert store.queue_status("q")["messages_unacked"] == 0

@@ -1,14 +1,13 @@
 """Transactions as with blocks: committed at the end, rolled back by what the body raises."""
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
 import pyqstore
-from pyqstore import aio
 
 from ..support import PERSISTENT, bodies, get
+
+pytestmark = pytest.mark.faces("sync", "aio")
 
 
 def test_a_block_is_done_whole_or_not_at_all(
@@ -118,32 +117,3 @@ def test_a_refused_commit_leaves_the_channel_without_a_transaction(
     with store.channel() as reader:
         assert bodies(reader, "other") == []
         assert bodies(reader, "full") == [b"0"]
-
-
-async def fail(channel: aio.Channel) -> None:
-    async with channel.transaction() as tx:
-        await tx.publish("", "q", b"never", PERSISTENT)
-        raise ZeroDivisionError
-
-
-async def test_the_same_for_asyncio(path: Path) -> None:
-    async with aio.open(path) as store, await store.channel() as channel:
-        await channel.queue_declare("q", durable=True)
-        await channel.confirm_select()
-        await channel.basic_publish("", "q", b"0", PERSISTENT)
-        message = await channel.basic_get("q")
-        assert message is not None
-        with pytest.raises(ZeroDivisionError):
-            await fail(channel)
-        async with channel.transaction(key="k") as tx:
-            await tx.publish("", "q", b"1", PERSISTENT)
-            await channel.basic_publish("", "q", b"2", PERSISTENT)
-            await tx.publish_batch(pa.table({"body": [b"3"]}), "", "q")
-            await tx.ack(message)
-        assert tx.committed
-        await channel.basic_publish("", "q", b"4", PERSISTENT)
-        assert await channel.wait_for_confirms(10)
-        status = await store.queue_status("q")
-        assert (status.messages_ready, status.messages_unacked) == (4, 0)
-        with pytest.raises(RuntimeError, match="async with block"):
-            await tx.publish("", "q", b"late")

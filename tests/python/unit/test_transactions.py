@@ -1,6 +1,5 @@
 """Transactions: nothing is seen before the commit, all of it after; rollback; keys are once."""
 
-import asyncio
 import math
 from datetime import timedelta
 from decimal import Decimal
@@ -9,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import pyqstore
-from pyqstore import aio
 
 from ..support import PERSISTENT, bodies, get, publish_numbers
+
+pytestmark = pytest.mark.faces("sync", "aio")
 
 
 def test_publishes_are_seen_after_the_commit(
@@ -203,6 +203,7 @@ def test_outside_a_transaction_there_is_nothing_to_end(store: pyqstore.Store, ve
         getattr(channel, verb)()
 
 
+@pytest.mark.faces("sync")
 def test_returns_come_at_the_commit(channel: pyqstore.Channel) -> None:
     returned: list[pyqstore.ReturnedMessage] = []
     channel.add_return_listener(returned.append)
@@ -226,6 +227,7 @@ def test_batch_belongs_to_the_transaction(
     assert store.queue_status(queue)["messages_ready"] == 2
 
 
+@pytest.mark.faces("sync")
 @pytest.mark.parametrize("how", ["commit", "rollback"])
 def test_cancelling_in_a_transaction_requeues_what_was_held(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str, how: str
@@ -244,6 +246,7 @@ def test_cancelling_in_a_transaction_requeues_what_was_held(
     assert bodies(channel, queue) == [b"1", b"2", b"3"]
 
 
+@pytest.mark.faces("sync")
 def test_delivery_to_a_consumer_nobody_knows_is_requeued_in_a_transaction(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
@@ -292,22 +295,6 @@ def test_forgetting_takes_a_key_or_an_age(store: pyqstore.Store) -> None:
         store.forget_transaction("")
 
 
-async def _forget_in_asyncio(path: Path) -> list[object]:
-    async with await aio.open(path) as store, await store.channel() as channel:
-        await channel.tx_select()
-        await channel.tx_commit(key="key")
-        return [
-            await store.transaction_known("key"),
-            await store.forget_transaction("key"),
-            await store.transaction_known("key"),
-            await store.forget_transaction(older_than=timedelta(0)),
-        ]
-
-
-def test_keys_are_forgotten_in_asyncio(path: Path) -> None:
-    assert asyncio.run(_forget_in_asyncio(path)) == [True, 1, False, 0]
-
-
 def test_damaged_file_of_keys_is_told_and_no_key_is_forgotten(path: Path) -> None:
     with pyqstore.open(path, memory_budget="64KiB", sync="none") as store:
         with store.channel() as channel:
@@ -344,8 +331,7 @@ def test_damaged_file_of_keys_is_told_and_no_key_is_forgotten(path: Path) -> Non
         assert store.recovery_report["lost_bytes"] >= 4096
 
 
-def test_an_age_that_is_no_number_is_a_value_error(path: Path) -> None:
-    with pyqstore.open(path) as store:
-        for age in (Decimal("NaN"), float("nan"), -1, math.inf):
-            with pytest.raises(ValueError, match="older_than"):
-                store.forget_transaction(older_than=age)  # type: ignore[arg-type]
+def test_an_age_that_is_no_number_is_a_value_error(store: pyqstore.Store) -> None:
+    for age in (Decimal("NaN"), float("nan"), -1, math.inf):
+        with pytest.raises(ValueError, match="older_than"):
+            store.forget_transaction(older_than=age)  # type: ignore[arg-type]

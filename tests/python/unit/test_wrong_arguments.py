@@ -48,6 +48,7 @@ def test_every_timeout_may_be_a_timedelta() -> None:
         assert "Seconds" in str(parameter.annotation), (verb, parameter)
 
 
+@pytest.mark.faces("sync", "aio")
 def test_a_wait_of_a_timedelta_ends(store: pyqstore.Store) -> None:
     queue, stream = store.queue("q"), store.stream("log")
     with pytest.raises(pyqstore.Empty, match=r"within 0\.001 s"):
@@ -66,21 +67,6 @@ def test_a_wait_of_a_timedelta_ends(store: pyqstore.Store) -> None:
         queue.get(-NOTHING)
     with pytest.raises(TypeError, match="timeout must be None, seconds or a timedelta, not str"):
         queue.get("1")  # type: ignore[arg-type]
-
-
-async def test_the_same_in_a_loop(path: Path) -> None:
-    async with aio.open(path) as store:
-        queue = await store.queue("q")
-        with pytest.raises(pyqstore.Empty, match=r"within 0\.001 s"):
-            await queue.get(NOTHING)
-        channel = await store.channel()
-        assert (await channel.get_batch("q", timeout=NOTHING)).num_rows == 0
-        assert (await channel.get_batch("q", timeout=timedelta(0))).num_rows == 0
-        assert await channel.process_events(NOTHING) == 0
-        await channel.close()
-        await store.stream("log")
-        async with await store.stream_consumer("log", "g") as consumer:
-            assert (await consumer.poll(timeout=NOTHING)).num_rows == 0
 
 
 def test_a_session_waits_for_a_timedelta(path: Path) -> None:
