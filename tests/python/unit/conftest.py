@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pyqstore import aio, flight
 
 from ..owning import Owner
 from ..proxy import Proxy
-from .either import Synchronous
+from .either import Loop, Synchronous
 from .http_asking import Asking, asked
 
 
@@ -29,12 +30,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def face(request: pytest.FixtureRequest) -> Callable[[pyqstore.Store], Any]:
+def face(request: pytest.FixtureRequest) -> Iterator[Callable[[pyqstore.Store], Any]]:
     """The face of a store that a test uses: of the mark ``faces``, or the synchronous one."""
     if getattr(request, "param", "sync") == "sync":
-        return lambda store: store
-    runner = request.getfixturevalue("runner")
-    return lambda store: Synchronous(aio.Store(store), runner)
+        yield lambda store: store
+        return
+    with closing(Loop()) as loop:
+        yield lambda store: Synchronous(loop, aio.Store(store))
 
 
 @pytest.fixture

@@ -4,15 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable
-from typing import Any
+import threading
+from collections.abc import Callable
+from typing import Any, Self
 
 from pyqstore import aio
 
+_PATIENCE_S = 60.0
 
-async def _wait(awaited: Awaitable[Any]) -> Any:
-    async with asyncio.timeout(60):
-        return await awaited
+
+class Loop:
+    """A loop that runs in a thread of its own, so that messages are pushed between calls."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+
+    def run(self, call: Callable[[], Any]) -> Any:
+        """What ``call()`` returns in the loop, awaited if it is awaitable."""
+
+        async def made() -> Any:
+            result = call()
+            return await result if inspect.isawaitable(result) else result
+
+        return asyncio.run_coroutine_threadsafe(made(), self._loop).result(_PATIENCE_S)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
 def _bare(value: Any) -> Any:
@@ -20,42 +41,47 @@ def _bare(value: Any) -> Any:
 
 
 class Synchronous:
-    """An object of ``pyqstore.aio`` whose coroutines a loop runs to their end."""
+    """An object of ``pyqstore.aio`` whose methods return what is awaited."""
 
-    def __init__(self, of: Any, runner: asyncio.Runner) -> None:
-        self._of, self._runner = of, runner
+    def __init__(self, loop: Loop, of: Any) -> None:
+        object.__setattr__(self, "_loop", loop)
+        object.__setattr__(self, "_of", of)
 
-    def _result(self, value: Any) -> Any:
-        if inspect.isawaitable(value):
-            value = self._runner.run(_wait(value))
-        if isinstance(value, list):
-            return [self._result(each) for each in value]
-        is_aio = type(value).__module__.startswith(aio.__name__) or inspect.isasyncgen(value)
-        return Synchronous(value, self._runner) if is_aio else value
+    def _do(self, call: Callable[[], Any]) -> Any:
+        return self._made(self._loop.run(call))
+
+    def _made(self, result: Any) -> Any:
+        if isinstance(result, list):
+            return [self._made(each) for each in result]
+        is_aio = type(result).__module__.startswith(aio.__name__) or inspect.isasyncgen(result)
+        return Synchronous(self._loop, result) if is_aio else result
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._of, name)
         if not inspect.isroutine(found):
             return found
 
-        def call(*arguments: Any, **named: Any) -> Any:
+        def call(*given: Any, **named: Any) -> Any:
             named = {name: _bare(value) for name, value in named.items()}
-            return self._result(found(*map(_bare, arguments), **named))
+            return self._do(lambda: found(*map(_bare, given), **named))
 
         return call
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._loop.run(lambda: setattr(self._of, name, value))
+
     def __enter__(self) -> Any:
-        return self._result(self._of.__aenter__())
+        return self._do(self._of.__aenter__)
 
     def __exit__(self, *error: object) -> Any:
-        return self._result(self._of.__aexit__(*error))
+        return self._do(lambda: self._of.__aexit__(*error))
 
-    def __iter__(self) -> Synchronous:
-        return Synchronous(aiter(self._of), self._runner)
+    def __iter__(self) -> Self:
+        return self._made(aiter(self._of))
 
     def __next__(self) -> Any:
         try:
-            return self._result(anext(self._of))
+            return self._do(lambda: anext(self._of))
         except StopAsyncIteration:
             raise StopIteration from None
 

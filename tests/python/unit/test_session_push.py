@@ -6,6 +6,7 @@ import gc
 import inspect
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pyqstore import aio
 from pyqstore import session as jms
 
 from ..support import wait_until
+from .either import Loop, Synchronous
 
 MODES = ("auto", "client", "dups_ok", "individual", "transacted")
 BY_HAND = ("client", "individual", "transacted")
@@ -27,50 +29,6 @@ AT_ONCE = jms.RedeliveryPolicy(initial_redelivery_delay=0, redelivery_delay=0)
 _UNKNOWN_TAG = 10**6
 
 Threads = Callable[[], list[threading.Thread]]
-
-
-class Loop:
-    """Runs a loop in a thread, so that tests of both faces are the same."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-
-    def run(self, call: Callable[[], Any]) -> Any:
-        async def made() -> Any:
-            result = call()
-            return await result if inspect.isawaitable(result) else result
-
-        return asyncio.run_coroutine_threadsafe(made(), self._loop).result(PATIENCE_S)
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-class Blocking:
-    """An object of asyncio whose methods return what is awaited."""
-
-    def __init__(self, loop: Loop, what: Any) -> None:
-        object.__setattr__(self, "_loop", loop)
-        object.__setattr__(self, "_what", what)
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._what, name)
-        if not inspect.ismethod(found):
-            return found
-
-        def call(*given: Any, **named: Any) -> Any:
-            result = self._loop.run(lambda: found(*given, **named))
-            kinds = (aio.session.Session, aio.session.Consumer, aio.session.Message)
-            return Blocking(self._loop, result) if isinstance(result, kinds) else result
-
-        return call
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._loop.run(lambda: setattr(self._what, name, value))
 
 
 @pytest.fixture
@@ -86,14 +44,11 @@ def connection(request: pytest.FixtureRequest, store: pyqstore.Store) -> Iterato
         with jms.connect(store, redelivery=AT_ONCE) as connection:
             yield connection
         return
-    loop = Loop()
-    try:
+    with closing(Loop()) as loop:
         connecting = aio.session.connect(aio.Store(store), redelivery=AT_ONCE)
-        connection = Blocking(loop, loop.run(lambda: connecting))
+        connection = Synchronous(loop, loop.run(lambda: connecting))
         yield connection
         connection.close()
-    finally:
-        loop.close()
 
 
 @pytest.fixture
@@ -164,9 +119,7 @@ def test_messages_of_a_topic_are_in_the_buffers_of_its_subscriptions(
     consumer = session.consumer(place, prefetch=PREFETCH)
     producer = other.producer(place)
     for number in range(PREFETCH):
-        sent = producer.send(str(number), persistent=False)
-        if inspect.isawaitable(sent):  # a producer of asyncio, beside its loop
-            connection._loop.run(lambda sent=sent: sent)
+        producer.send(str(number), persistent=False)
     await_buffer(consumer, PREFETCH)
 
 
@@ -256,7 +209,7 @@ def test_the_buffer_behind_a_listener_is_filled_while_that_runs(
     consumer = session.consumer(session.queue("q"), prefetch=PREFETCH)
     seen: list[Any] = []
     may_go_on = threading.Semaphore(0)
-    is_async = isinstance(connection, Blocking)
+    is_async = isinstance(connection, Synchronous)
 
     async def listen_in_loop(message: Any) -> None:
         seen.append(message)
@@ -362,7 +315,7 @@ def test_what_nobody_asked_for_and_fails_is_told_to_whoever_asks(
 ) -> None:
     session = connection.session()
     consumer = session.consumer(session.queue("q"), prefetch=PREFETCH)
-    link = session._twin._link if isinstance(connection, Blocking) else session._link
+    link = session._twin._link if isinstance(connection, Synchronous) else session._link
     push, raised = link._push, threading.Event()
 
     def fail_once(kinds: int) -> bool:

@@ -71,7 +71,6 @@ def test_a_dropped_offset_at_the_first_poll_leaves_the_other_streams_and_seek(
         assert consumer.committed("a") == passed.stream("a").first + 5
 
 
-@pytest.mark.faces("sync")
 def test_a_dropped_offset_can_be_sought_or_paused_before_any_poll(passed: pyqstore.Store) -> None:
     with passed.stream_consumer(["a", "b"], group="g") as consumer:
         with pytest.raises(pyqstore.OffsetOutOfRange):
@@ -228,7 +227,6 @@ def test_a_position_in_a_stream_that_was_declared_again_is_not_committed(
         assert polled(consumer) == ("d", 3)
 
 
-@pytest.mark.faces("sync")
 def test_a_stream_that_is_declared_again_in_the_midst_of_a_commit_is_not_moved(
     store: pyqstore.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,7 +247,6 @@ def test_a_stream_that_is_declared_again_in_the_midst_of_a_commit_is_not_moved(
         assert consumer.committed("d") is None
 
 
-@pytest.mark.faces("sync")
 def test_a_transaction_whose_refused_offsets_were_passed_over_is_not_committed(
     store: pyqstore.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,7 +122,6 @@ def test_headers_and_properties_come_back(store: pyqstore.Store) -> None:
     assert row["content_type"] == "text/plain"
 
 
-@pytest.mark.faces("sync")
 def test_a_reader_that_follows_gets_what_is_published_later(store: pyqstore.Store) -> None:
     stream = store.stream("events")
     stream.publish(b"0")
@@ -326,7 +325,6 @@ def test_the_rate_of_a_stream_that_was_opened_again_is_not_negative(path: Path) 
             time.sleep(0.1)
 
 
-@pytest.mark.faces("sync")
 def test_a_poll_with_keys_ends_in_time_while_other_keys_are_published(
     store: pyqstore.Store,
 ) -> None:
@@ -396,7 +394,6 @@ def test_a_large_batch_is_on_the_disk_once(path: Path) -> None:
     assert pyqstore.verify(path).damages == 0
 
 
-@pytest.mark.faces("sync")
 def test_large_batches_of_several_threads_are_whole_and_in_order(store: pyqstore.Store) -> None:
     def publish(name: int) -> None:
         with store.channel() as channel:
