@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
 from functools import partial
 from typing import TypeVar
 
@@ -23,9 +24,11 @@ class Threads:
     """The threads start when they are needed, and end when the store is closed.  A child of fork()
     has none."""
 
-    __slots__ = ("__weakref__", "_executor", "_is_parents")
+    __slots__ = ("__weakref__", "_ended", "_executor", "_is_parents")
 
-    def __init__(self) -> None:
+    def __init__(self, ended: Exception | None = None) -> None:
+        """``ended`` is what calls raise when the threads have ended; else StoreClosed."""
+        self._ended = ended or StoreClosed("the store is closed")
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="pyqstore-aio")
         self._is_parents = False
         tell_in_child(self)
@@ -34,12 +37,12 @@ class Threads:
         self._is_parents = True
 
     def begin(self, call: Callable[[], T]) -> Future[T]:
-        """Make the call in a thread.  StoreClosed if the threads have ended; ForkedStore."""
+        """Make the call in a thread.  ``ended`` if the threads have ended; ForkedStore."""
         self.check_process()
         try:
             return self._executor.submit(partial(no_stop_iteration, call))
         except RuntimeError:
-            raise StoreClosed("the store is closed") from None
+            raise copy(self._ended) from None
 
     def check_process(self) -> None:
         """ForkedStore if this is not the process that has the threads."""
@@ -69,8 +72,8 @@ class Threads:
     async def run(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
         """Make ``call`` in a thread, and return its result.
 
-        If the task is cancelled meanwhile, ``undo`` gets the result instead.  StoreClosed,
-        ForkedStore like ``begin``.
+        If the task is cancelled meanwhile, ``undo`` gets the result instead.  Raises like
+        ``begin``.
         """
         job = self.begin(call)
         try:

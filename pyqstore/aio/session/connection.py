@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 
 from ... import session as synchronous
+from ...session.errors import IllegalState
 from ...session.failures import ExceptionListener
 from ...session.options import Options
 from ...session.redelivery import RedeliveryPolicy
@@ -35,7 +36,7 @@ def connect(
 
     async def make() -> Connection:
         store = uri_or_store._store if isinstance(uri_or_store, Store) else uri_or_store
-        threads = Threads()
+        threads = Threads(IllegalState("The connection is closed"))
         opening = partial(synchronous.connect, store, client_id, redelivery)
         try:
             made = await threads.run(opening, undo=synchronous.Connection.close)

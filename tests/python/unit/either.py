@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-from pyqstore import aio
+from pyqstore import aio, session
 
 _PATIENCE_S = 60.0
 
@@ -38,6 +38,18 @@ class Loop:
 
 def _bare(value: Any) -> Any:
     return value._of if isinstance(value, Synchronous) else value
+
+
+def threads(store: Any) -> Any:
+    """The store of threads behind either face, for listeners: they run in the loop."""
+    return store._of._store if isinstance(store, Synchronous) else store
+
+
+def connect(store: Any, **options: Any) -> Any:
+    """A connection of sessions, of the store's face."""
+    if not isinstance(store, Synchronous):
+        return session.connect(store, **options)
+    return store._do(lambda: aio.session.connect(store._of, **options))
 
 
 class Synchronous:

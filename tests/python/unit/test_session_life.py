@@ -12,11 +12,14 @@ import pyqstore
 from pyqstore import session as jms
 
 from ..support import wait_until
+from .either import connect
+
+pytestmark = pytest.mark.faces("sync", "aio")
 
 
 @pytest.fixture
 def connection(store: pyqstore.Store) -> Iterator[jms.Connection]:
-    with jms.connect(store) as connection:
+    with connect(store) as connection:
         yield connection
 
 
@@ -42,7 +45,7 @@ def test_connections_by_uri_share_their_store(path: Path) -> None:
 
 
 def test_a_store_that_was_given_stays_open(store: pyqstore.Store) -> None:
-    with jms.connect(store) as connection:
+    with connect(store) as connection:
         connection.session()
     assert not store.closed
     with pytest.raises(jms.IllegalState, match="The connection is closed"):
@@ -52,11 +55,11 @@ def test_a_store_that_was_given_stays_open(store: pyqstore.Store) -> None:
 
 
 def test_a_client_id_belongs_to_one_connection(store: pyqstore.Store) -> None:
-    with jms.connect(store, client_id="billing") as connection:
+    with connect(store, client_id="billing") as connection:
         assert connection.client_id == "billing"
         with pytest.raises(jms.IllegalState, match="'billing' is in use"):
-            jms.connect(store, client_id="billing")
-    jms.connect(store, client_id="billing").close()
+            connect(store, client_id="billing")
+    connect(store, client_id="billing").close()
 
 
 def test_a_mode_that_there_is_not_is_refused(connection: jms.Connection) -> None:
@@ -64,11 +67,12 @@ def test_a_mode_that_there_is_not_is_refused(connection: jms.Connection) -> None
         connection.session("automatic")
 
 
-def test_a_closed_session_refuses_everything(connection: jms.Connection) -> None:
+@pytest.mark.parametrize("owner", ["Session", "connection"])
+def test_a_closed_session_refuses_everything(connection: jms.Connection, owner: str) -> None:
     session = connection.session()
     consumer, producer = session.consumer(session.queue("q")), session.producer()
-    session.close()
-    session.close()
+    for _ in range(2):
+        (session if owner == "Session" else connection).close()
     assert session.closed
     assert consumer.closed
     for call in (
@@ -83,11 +87,12 @@ def test_a_closed_session_refuses_everything(connection: jms.Connection) -> None
         lambda: consumer.receive(timeout=0),
         lambda: setattr(consumer, "listener", print),
     ):
-        with pytest.raises(jms.IllegalState, match="The Session is closed"):
+        with pytest.raises(jms.IllegalState, match=rf"The (Session|{owner}) is closed"):
             call()
     consumer.close()
 
 
+@pytest.mark.faces("sync")
 def test_a_receive_that_waits_ends_when_its_consumer_is_closed(connection: jms.Connection) -> None:
     for owner in ("consumer", "session", "connection"):
         with jms.connect(connection.store) as own:
@@ -103,6 +108,7 @@ def test_a_receive_that_waits_ends_when_its_consumer_is_closed(connection: jms.C
             assert got == [None]
 
 
+@pytest.mark.faces("sync")
 def test_a_close_waits_for_the_listener_that_runs(connection: jms.Connection) -> None:
     for owner in ("consumer", "session"):
         session = connection.session()
@@ -130,6 +136,7 @@ def test_a_close_waits_for_the_listener_that_runs(connection: jms.Connection) ->
         session.close()
 
 
+@pytest.mark.faces("sync")
 def test_a_listener_may_close_its_consumer_and_not_its_session(connection: jms.Connection) -> None:
     session = connection.session()
     consumer = session.consumer(session.queue("q"))
@@ -182,6 +189,7 @@ def test_listeners_of_a_session_run_one_after_another(connection: jms.Connection
     assert threading.current_thread() not in threads
 
 
+@pytest.mark.faces("sync")
 def test_a_listener_sends_and_commits(connection: jms.Connection) -> None:
     session = connection.session("transacted")
     source, target = session.queue("in"), session.queue("out")
@@ -237,6 +245,7 @@ def test_a_message_has_what_its_producer_said(connection: jms.Connection) -> Non
     assert second.priority == 4
 
 
+@pytest.mark.faces("sync")
 def test_an_answer_comes_to_a_temporary_queue(connection: jms.Connection) -> None:
     asking, serving = connection.session(), connection.session()
     service = serving.queue("service")

@@ -15,6 +15,9 @@ import pyqstore
 from pyqstore import session as jms
 
 from ..support import wait_until
+from .either import connect, threads
+
+pytestmark = pytest.mark.faces("sync", "aio")
 
 QUICK = jms.RedeliveryPolicy(initial_redelivery_delay=0.01, redelivery_delay=0.01)
 SOON_S = 0.2
@@ -23,13 +26,13 @@ MODES = ("auto", "client", "dups_ok", "transacted", "individual")
 
 @pytest.fixture
 def connection(store: pyqstore.Store) -> Iterator[jms.Connection]:
-    with jms.connect(store, redelivery=QUICK) as connection:
+    with connect(store, redelivery=QUICK) as connection:
         yield connection
 
 
 @pytest.fixture
 def acked(store: pyqstore.Store) -> Callable[[], int]:
-    return lambda: store.stats()["messages_acked"]
+    return lambda: threads(store).stats()["messages_acked"]
 
 
 def send(connection: jms.Connection, to: jms.Destination, *bodies: str, **kind: Any) -> None:

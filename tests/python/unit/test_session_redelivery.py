@@ -11,17 +11,20 @@ import pyqstore
 from pyqstore import session as jms
 
 from ..support import wait_until
+from .either import connect
+
+pytestmark = pytest.mark.faces("sync", "aio")
 
 QUICK: dict[str, Any] = {"initial_redelivery_delay": 0.01, "redelivery_delay": 0.01}
 
 
-@pytest.fixture
-def connect(store: pyqstore.Store) -> Iterator[Callable[..., jms.Connection]]:
+@pytest.fixture(name="connect")
+def connecting(store: pyqstore.Store) -> Iterator[Callable[..., jms.Connection]]:
     opened: list[jms.Connection] = []
 
     def make(**policy: Any) -> jms.Connection:
         policy = QUICK | policy
-        opened.append(jms.connect(store, redelivery=jms.RedeliveryPolicy(**policy)))
+        opened.append(connect(store, redelivery=jms.RedeliveryPolicy(**policy)))
         return opened[-1]
 
     yield make
@@ -215,6 +218,7 @@ def test_recover_redelivers_what_is_not_acknowledged(
     assert take(consumer, 4) == [("a", True, 3), ("b", True, 3), ("c", True, 2), ("d", False, 1)]
 
 
+@pytest.mark.faces("sync")
 def test_recover_in_a_listener_redelivers_its_message(
     connect: Callable[..., jms.Connection],
 ) -> None:
@@ -276,6 +280,7 @@ def test_a_message_that_always_fails_becomes_a_dead_letter(
     assert cause == "delivery 3 was the last: its listener raised ValueError('it is x')"
 
 
+@pytest.mark.faces("sync")
 def test_dead_letters_go_where_the_connection_says(store: pyqstore.Store) -> None:
     uri = f"qstore://{store.path}?deadLetterQueue=dead&redeliveryPolicy.maximumRedeliveries=0"
     store.close()
@@ -331,6 +336,7 @@ def test_a_message_that_was_delivered_too_often_before_is_not_handed_out_in_a_tr
     assert take(dead, 1) == [("a", False, 1)]
 
 
+@pytest.mark.faces("sync")
 @pytest.mark.parametrize("mode", ["auto", "client", "dups_ok", "individual"])
 def test_a_blocked_consumer_delivers_when_the_delay_is_over(
     connect: Callable[..., jms.Connection], mode: str

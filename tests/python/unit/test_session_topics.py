@@ -8,10 +8,14 @@ import pytest
 import pyqstore
 from pyqstore import session as jms
 
+from .either import connect
+
+pytestmark = pytest.mark.faces("sync", "aio")
+
 
 @pytest.fixture
 def connection(store: pyqstore.Store) -> Iterator[jms.Connection]:
-    with jms.connect(store, client_id="billing") as connection:
+    with connect(store, client_id="billing") as connection:
         yield connection
 
 
@@ -82,14 +86,14 @@ def test_a_durable_subscription_keeps_what_was_sent_while_it_had_no_consumer(
     store: pyqstore.Store,
 ) -> None:
     for expected in ([], ["a", "b"], ["a", "b"]):
-        with jms.connect(store, client_id="billing") as connection:
+        with connect(store, client_id="billing") as connection:
             session = connection.session()
             consumer = session.subscribe(session.topic("t"), "audit", durable=True)
             assert store.queue_status("billing.audit").durable
             assert rest(consumer) == expected
             consumer.close()
             send(connection, "t", "a", "b")
-    with jms.connect(store, client_id="billing") as connection:
+    with connect(store, client_id="billing") as connection:
         connection.session().unsubscribe("audit")
         assert "billing.audit" not in store.queues()
 
@@ -181,7 +185,7 @@ def test_consumers_of_a_shared_subscription_divide_its_messages(
 
 
 def test_shared_subscriptions_need_no_client_id(store: pyqstore.Store) -> None:
-    with jms.connect(store) as connection:
+    with connect(store) as connection:
         session = connection.session()
         topic = session.topic("t")
         session.subscribe(topic, "workers", durable=True, shared=True)
@@ -303,7 +307,7 @@ def test_prefetch_has_the_defaults_of_activemq(
 
 
 def test_groups_are_divided_among_queues_with_one_consumer_each(store: pyqstore.Store) -> None:
-    with jms.connect(store) as connection, connection.session() as session:
+    with connect(store) as connection, connection.session() as session:
         groups = session.groups("orders", 3)
         producer = session.producer(groups)
         for number in range(60):
