@@ -89,48 +89,6 @@ async def test_iteration_acknowledges_when_the_body_ends(jobs: aio.Queue) -> Non
     assert [message.body for message in await jobs.peek(9)] == [b"2", b"3"]
 
 
-async def test_delay_expiry_key_headers_and_codec(aio_store: aio.Store, jobs: aio.Queue) -> None:
-    await jobs.put("gone", expires=0.001)
-    await jobs.put("never", delay=3600)
-    await jobs.put("now", key="k")
-    await asyncio.sleep(0.01)  # as long as the first one lives
-    async with jobs.get(timeout=0) as message:
-        assert (message.body, message.routing_key) == (b"now", "k")
-    with pytest.raises(pyqstore.Empty):
-        await jobs.get(timeout=0)
-    began = time.monotonic()
-    await jobs.put("later", delay=0.3, headers={"n": 1})
-    async with jobs.get() as message:
-        assert message.properties.headers == {"n": 1}
-    assert time.monotonic() - began >= 0.3
-    values = await aio_store.queue("values", codec=pyqstore.json)
-    await values.put({"a": [1]})
-    async with values.get() as message:
-        assert values.decode(message) == message.json() == {"a": [1]}
-
-
-async def test_put_tells_that_a_full_queue_refused(aio_store: aio.Store) -> None:
-    small = await aio_store.queue("small", max_length=1, overflow="reject-publish")
-    await small.put(b"1")
-    with pytest.raises(pyqstore.PublishRefused):
-        await small.put(b"2")
-    with pytest.raises(pyqstore.PreconditionFailed):
-        await aio_store.queue("small", max_length=2)
-
-
-async def test_queue_goes_on_after_it_was_deleted_and_made_again(
-    aio_store: aio.Store, jobs: aio.Queue
-) -> None:
-    await jobs.put(b"1")
-    assert await jobs.delete() == 1
-    with pytest.raises(pyqstore.NotFound):
-        await jobs.get(timeout=0)
-    await aio_store.queue("jobs")
-    await jobs.put(b"2")
-    async with jobs.get(timeout=30) as message:
-        assert message.body == b"2"
-
-
 async def test_queue_leaves_without_a_warning(path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

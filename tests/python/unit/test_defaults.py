@@ -18,6 +18,8 @@ import pytest
 
 import pyqstore
 
+pytestmark = pytest.mark.faces("sync", "aio")
+
 
 @pytest.fixture
 def queue(store: pyqstore.Store) -> pyqstore.Queue:
@@ -140,6 +142,7 @@ def test_iteration_acknowledges_when_the_body_ends(queue: pyqstore.Queue) -> Non
     assert [message.body for message in queue.peek(9)] == [b"2", b"3"]
 
 
+@pytest.mark.faces("sync")
 def test_message_under_way_at_a_break_is_given_back_unless_settled(queue: pyqstore.Queue) -> None:
     queue.put_many([b"1", b"2"])
     for _ in queue:
@@ -342,6 +345,7 @@ def test_many_threads_put_and_get_through_one_queue(queue: pyqstore.Queue) -> No
     assert sorted(seen) == sorted(b"%d.%d" % (n, i) for n in range(4) for i in range(50))
 
 
+@pytest.mark.faces("sync")
 def test_what_an_ended_thread_held_is_given_back(queue: pyqstore.Queue) -> None:
     queue.put(b"1")
     thread = threading.Thread(target=lambda: queue.get(timeout=30))
@@ -421,6 +425,7 @@ def test_queue_of_a_store_opened_for_reading_can_be_looked_at(tmp_path: Path) ->
             queue.put(b"2")
 
 
+@pytest.mark.faces("sync")
 def test_warning_of_an_argument_names_the_line_that_gave_it(store: pyqstore.Store) -> None:
     with pytest.warns(pyqstore.UnknownArgument, match="max-length") as warned:
         store.queue("a", max_lenght=5)
