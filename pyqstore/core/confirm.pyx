@@ -185,12 +185,12 @@ cdef class Confirm:
             context = PyContext_CopyCurrent()
         if self.begin is not None and self.callbacks is None:
             self.next_turn.add(self, context)
-        if self.state != CONFIRM_PENDING:
-            self.loop.call_soon(fn, self, context=context)
-        elif self.callbacks is None:
+        if self.callbacks is not None:
+            self.callbacks.append((fn, context))
+        elif self.state == CONFIRM_PENDING:
             self.callbacks = [(fn, context)]
         else:
-            self.callbacks.append((fn, context))
+            self.loop.call_soon(fn, self, context=context)
 
     def remove_done_callback(self, fn):
         """Remove a callback.  Returns how often it had been added."""
@@ -200,8 +200,10 @@ cdef class Confirm:
         return len(had) - len(kept)
 
     cdef int wake_soon(self) except -1:
+        cdef object context
         if self.callbacks is not None:
-            self.loop.call_soon(wake, self, context=self.callbacks[0][1])
+            context = self.callbacks[0][1]
+            self.loop.call_soon(wake, self, context, context=context)
         return 0
 
     # The protocol of iterators and coroutines: it yields itself to the task, as a future does.
@@ -247,15 +249,27 @@ def start_one(Confirm confirm not None):
     confirm.start()
 
 
-def wake(Confirm confirm not None):
-    """Call the callbacks of a confirm that is done, once: a callback of the loop."""
+def wake(Confirm confirm not None, entered):
+    """Call the first callback of a confirm that is done, in the context ``entered``, and have the
+    loop call the next one: a callback of the loop.
+
+    It may be scheduled too often, because a signal handler may raise behind each call."""
     cdef list callbacks = confirm.callbacks
-    confirm.callbacks = confirm.unheard = None
     if callbacks is None:
-        return  # they were removed, or a signal handler raised and this was scheduled twice
-    for callback, context in callbacks[1:]:
-        confirm.loop.call_soon(callback, confirm, context=context)
-    callbacks[0][0](confirm)
+        return
+    confirm.unheard = None
+    callback, context = callbacks[0]
+    if context is not entered:  # the first one was removed meanwhile
+        confirm.wake_soon()
+        return
+    if len(callbacks) > 1:
+        try:
+            confirm.loop.call_soon(wake, confirm, callbacks[1][1], context=callbacks[1][1])
+        except BaseException:
+            confirm.wake_soon()
+            raise
+    confirm.callbacks = callbacks[1:] or None
+    callback(confirm)
 
 
 def confirm_all(list confirms not None):

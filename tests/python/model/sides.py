@@ -30,6 +30,7 @@ def paging(segment_entries: int, embed_below: int) -> dict[str, Any]:
 def row_of(message: pyqstore.Message) -> dict[str, Any]:
     """All that a message tells."""
     return {
+        "queue": message.queue,
         "delivery_tag": message.delivery_tag,
         "body": message.body,
         "redelivered": message.redelivered,

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -32,6 +33,7 @@ import pyqstore
 from .sides import CALM, Side, paging, row_of
 from .sizes import model_settings
 
+pytestmark = pytest.mark.timeout(1200)  # a failure is made small before it is told
 PRIORITY_MAX = 4
 DECLARED: dict[str, dict[str, Any]] = {
     "d0": {"durable": True},
@@ -80,6 +82,7 @@ class Held:
     persistent: bool = field(compare=False)
     queue: str = field(compare=False)
     redelivered: bool = field(compare=False, default=False)
+    came_back: int = field(compare=False, default=0)
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -159,6 +162,8 @@ class QueueMachine(RuleBasedStateMachine):
         held = self.ready[queue].pop(0)
         assert got["body"] == b"%d" % held.number + b"." * held.size
         assert got["redelivered"] == held.redelivered
+        assert got["delivery_count"] in (None, held.came_back)
+        assert got.get("queue", queue) == queue
         self.tags[channel] += 1
         assert got["delivery_tag"] == self.tags[channel]
         if not auto_ack:
@@ -169,6 +174,7 @@ class QueueMachine(RuleBasedStateMachine):
             held = self.unacked[channel].pop(tag)
             if requeue and held.queue in self.ready:
                 held.redelivered = True
+                held.came_back += 1
                 insort(self.ready[held.queue], held)
 
     def settle_all(self, channel: int, requeue: bool) -> None:
@@ -177,32 +183,37 @@ class QueueMachine(RuleBasedStateMachine):
     # -- publishing -----------------------------------------------------------------------------
 
     @staticmethod
-    def publish_each(
-        channel: pyqstore.Channel, route: tuple[str, str], sent: Sent, bodies: list[bytes]
+    def publish_one(
+        channel: pyqstore.Channel, route: tuple[str, str], sent: Sent, body: bytes
     ) -> None:
         properties = pyqstore.Properties(
-            delivery_mode=sent.mode, priority=sent.priority, app_id=f"app{len(bodies) % 3}"
+            delivery_mode=sent.mode, priority=sent.priority, app_id=f"app{len(body) % 3}"
         )
-        for body in bodies:
-            channel.basic_publish(*route, body, properties)
+        channel.basic_publish(*route, body, properties)
 
     @rule(route=routes, channel=channels, sent=sent, count=st.integers(1, 60))
     def publish(self, route: tuple[str, str], channel: int, sent: Sent, count: int) -> None:
         bodies = [self.hold(route, sent) for _ in range(count)]
-        self.on(channel, lambda ch: self.publish_each(ch, route, sent, bodies))
 
-    @rule(route=routes, sent=sent, count=st.integers(0, 5), commits=st.booleans())
-    def transaction(self, route: tuple[str, str], sent: Sent, count: int, commits: bool) -> None:
-        bodies = [self.hold(route, sent) for _ in range(count)]
+        def ask(ch: pyqstore.Channel) -> None:
+            for body in bodies:
+                self.publish_one(ch, route, sent, body)
+
+        self.on(channel, ask)
+
+    @rule(rows=st.lists(st.tuples(routes, sent), max_size=5), commits=st.booleans())
+    def transaction(self, rows: list[tuple[tuple[str, str], Sent]], commits: bool) -> None:
+        bodies = [self.hold(*row) for row in rows]
         if not commits:
-            last = self.number - count
+            last = self.number - len(rows)
             for queue, ready in self.ready.items():
                 self.ready[queue] = [held for held in ready if held.number <= last]
 
         def ask(side: Side) -> None:
             with side.store.channel() as channel:
                 channel.tx_select()
-                self.publish_each(channel, route, sent, bodies)
+                for row, body in zip(rows, bodies, strict=True):
+                    self.publish_one(channel, *row, body)
                 if commits:
                     channel.tx_commit()
                 else:
@@ -216,6 +227,7 @@ class QueueMachine(RuleBasedStateMachine):
         channel=channels,
         dictionary=st.booleans(),
         default=priorities,
+        to_one=st.none() | queues,
     )
     def publish_batch(
         self,
@@ -224,8 +236,10 @@ class QueueMachine(RuleBasedStateMachine):
         channel: int,
         dictionary: bool,
         default: int | None,
+        to_one: str | None,
     ) -> None:
-        names = sorted(KEYS if exchange else DECLARED)
+        names = [to_one] if to_one else sorted(KEYS if exchange else DECLARED)
+        exchange = "" if to_one else exchange
         keys = [names[index % len(names)] for index, _ in rows]
         bodies = []
         for key, (_, row) in zip(keys, rows, strict=True):
@@ -233,19 +247,20 @@ class QueueMachine(RuleBasedStateMachine):
             whole = Sent(row.mode or 2, row.size, priority)  # without a mode: persistent
             bodies.append(self.hold((exchange, key), whole))
         texts = pa.array(keys, pa.string())
-        frame = pa.table(
-            {
-                "body": pa.array(bodies, pa.binary()),
-                "routing_key": texts.dictionary_encode() if dictionary else texts,
-                "delivery_mode": pa.array([row.mode for _, row in rows], pa.uint8()),
-                "priority": pa.array([row.priority for _, row in rows], pa.uint8()),
-            }
-        )
-        properties = pyqstore.Properties(priority=default)
-        count = self.on(
-            channel, lambda ch: ch.publish_batch(frame, exchange, properties=properties).count
-        )
-        assert count == len(rows)
+        columns: dict[str, Any] = {
+            "body": pa.array(bodies, pa.binary()),
+            "priority": pa.array([row.priority for _, row in rows], pa.uint8()),
+        }
+        if not to_one:
+            columns["routing_key"] = texts.dictionary_encode() if dictionary else texts
+        if any(row.mode for _, row in rows):
+            columns["delivery_mode"] = pa.array([row.mode for _, row in rows], pa.uint8())
+        frame, properties = pa.table(columns), pyqstore.Properties(priority=default)
+
+        def ask(ch: pyqstore.Channel) -> int:
+            return ch.publish_batch(frame, exchange, to_one or "", properties=properties).count
+
+        assert self.on(channel, ask) == len(rows)
 
     # -- receiving ------------------------------------------------------------------------------
 

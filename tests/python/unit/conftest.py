@@ -126,8 +126,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
 
     async def run() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(60) as limit:
             await test(**arguments)
+        assert not limit.expired()  # a test that expects a cancellation catches that of the limit
 
     pyfuncitem.funcargs["runner"].run(run())
     return True

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import pyqstore
-from pyqstore import aio
+from pyqstore import _core, aio
 
 from ..support import PERSISTENT
 
@@ -242,6 +242,55 @@ async def test_a_task_goes_on_in_its_own_context(aio_channel: aio.Channel) -> No
     await confirm
     await asyncio.sleep(0)
     assert seen == [5]
+
+
+async def test_each_callback_has_its_context_when_the_first_one_is_taken_back(
+    aio_channel: aio.Channel,
+) -> None:
+    await aio_channel.confirm_select()
+    number: contextvars.ContextVar[int] = contextvars.ContextVar("number", default=-1)
+    seen: list[int] = []
+    confirm = aio_channel.basic_publish("", "q", b"x")
+
+    def first(_: object) -> None:
+        seen.append(0)
+
+    for mine in (5, 6):
+        number.set(mine)
+        confirm.add_done_callback(first if mine == 5 else lambda _: seen.append(number.get()))
+    confirm.set_result(1)  # which schedules the first
+    confirm.remove_done_callback(first)
+    confirm.add_done_callback(lambda _: seen.append(7))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert seen == [6, 7]
+
+
+async def test_an_interrupt_while_callbacks_are_scheduled_loses_none(
+    aio_channel: aio.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await aio_channel.confirm_select()
+    loop = asyncio.get_running_loop()
+    call_soon = loop.call_soon
+    for is_late in (False, True):
+        came: list[int] = []
+        confirm = aio_channel.basic_publish("", "q", b"x")
+        for place in range(3):
+            confirm.add_done_callback(lambda _, place=place, came=came: came.append(place))
+
+        def interrupted(*given: Any, is_late: bool = is_late, **named: Any) -> asyncio.Handle:
+            if given[0] is not _core.wake:
+                return call_soon(*given, **named)
+            monkeypatch.undo()
+            if is_late:
+                call_soon(*given, **named)
+            raise ZeroDivisionError  # as a signal handler may, behind which the loop goes on
+
+        confirm.set_result(1)
+        monkeypatch.setattr(loop, "call_soon", interrupted)
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert came == [0, 1, 2]
 
 
 async def test_callbacks_are_taken_back_and_their_errors_reported(aio_channel: aio.Channel) -> None:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,17 +88,16 @@ async def test_iteration_acknowledges_when_the_body_ends(jobs: aio.Queue) -> Non
     assert [message.body for message in await jobs.peek(9)] == [b"2", b"3"]
 
 
+@pytest.mark.filterwarnings("error")
 async def test_queue_leaves_without_a_warning(path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        async with aio.open(path) as store:
-            other = await store.queue("other")
-            await other.put(b"1")
-            async with other.get():
-                pass
-            del other
-            gc.collect()
-            await asyncio.sleep(0)
+    async with aio.open(path) as store:
+        other = await store.queue("other")
+        await other.put(b"1")
+        async with other.get():
+            pass
+        del other
+        gc.collect()
+        await asyncio.sleep(0)
 
 
 async def test_put_many_that_waits_for_the_loop_leaves_its_threads_to_others(

@@ -6,13 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import pyqstore
 
 from ..support import get
-
-pa = pytest.importorskip("pyarrow")
 
 TYPES: dict[str, Any] = {
     "delivery_tag": pa.uint64(),

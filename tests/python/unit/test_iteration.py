@@ -4,7 +4,6 @@ hand."""
 import gc
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -12,8 +11,6 @@ import pyqstore
 from pyqstore import aio
 
 from ..support import PERSISTENT, get, publish_numbers
-
-RunAio = Callable[..., None]
 
 
 def consumers(channel: pyqstore.Channel, queue: str) -> int:

@@ -5,6 +5,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 
 import pyqstore
@@ -75,7 +76,6 @@ def test_returned_messages_that_nobody_reads_are_counted_and_refused_in_time(pat
 
 
 def test_batch_of_returned_messages_is_refused_whole_when_they_are_too_many(path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
     with pyqstore.open(path, memory_budget="1MiB") as store, store.channel() as channel:
         channel.queue_declare("q", durable=True)
         channel.add_return_listener(lambda message: None)

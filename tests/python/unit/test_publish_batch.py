@@ -8,13 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import pyqstore
 
 from ..support import get
-
-pa = pytest.importorskip("pyarrow")
 
 
 def take(channel: pyqstore.Channel, queue: str) -> list[pyqstore.Message]:

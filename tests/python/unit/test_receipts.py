@@ -2,10 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import pyqstore
@@ -14,10 +14,6 @@ from pyqstore import aio
 from ..support import PERSISTENT, bodies, declare, run_python
 
 pytestmark = pytest.mark.faces("sync", "aio")
-
-pa = pytest.importorskip("pyarrow")
-
-RunAio = Callable[..., None]
 
 
 def rows(count: int, **columns: list[Any]) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import pyqstore
@@ -15,8 +16,6 @@ from pyqstore import aio, session
 from pyqstore.aio import session as aio_session
 
 from ..support import PERSISTENT, declare
-
-pa = pytest.importorskip("pyarrow")
 
 Verb = Callable[[pyqstore.Store], object]
 AioVerb = Callable[[aio.Store], Awaitable[object]]

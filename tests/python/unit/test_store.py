@@ -11,7 +11,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -19,8 +18,6 @@ import pytest
 import pyqstore
 
 from ..support import get, publish_numbers, run_python, wait_until
-
-Run = Callable[..., "CompletedProcess[str]"]
 
 
 def test_open_makes_the_directory_for_its_owner_alone(path: Path) -> None:

@@ -3,6 +3,7 @@ a segment is; and what ``lag`` counts, ``poll`` gives without waiting."""
 
 import itertools
 
+import pyarrow as pa
 import pytest
 
 import pyqstore
@@ -11,7 +12,6 @@ from ..support import wait_until
 
 pytestmark = pytest.mark.faces("sync", "aio")
 
-pa = pytest.importorskip("pyarrow")
 
 MIB = 1 << 20
 

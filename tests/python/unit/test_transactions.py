@@ -5,6 +5,7 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import pyqstore
@@ -218,7 +219,6 @@ def test_returns_come_at_the_commit(channel: pyqstore.Channel) -> None:
 def test_batch_belongs_to_the_transaction(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
-    pa = pytest.importorskip("pyarrow")
     channel.tx_select()
     receipt = channel.publish_batch(pa.table({"body": [b"1", b"2"]}), routing_key=queue)
     assert receipt.count == 2

@@ -223,7 +223,6 @@ with pyqstore.open(path) as store:
 def test_memory_that_ran_out_in_python_cost_messages(path: Path, way: str) -> None:
     """Each allocation of the interpreter's fails once on the way out of the engine."""
     pytest.importorskip("_testcapi")  # not every build of Python has it
-    pytest.importorskip("pyarrow")
     command = [sys.executable, "-P", "-c", FORGETFUL, str(path), way]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
