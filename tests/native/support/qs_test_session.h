@@ -148,6 +148,20 @@ static inline struct qsi_amqp_arguments expect_method(struct peer *peer, uint16_
 
 #define EXPECT(peer, channel, method) expect_method(peer, channel, QSI_AMQP_##method)
 
+static inline struct qsi_amqp_arguments call_method(struct peer *peer, uint16_t channel,
+                                                    enum qsi_amqp_method method,
+                                                    const struct qsi_amqp_arguments *arguments,
+                                                    enum qsi_amqp_method answer)
+{
+    put_method(peer, channel, method, arguments);
+    flush(peer);
+    return expect_method(peer, channel, answer);
+}
+
+/* Sends a method, and expects the one that ends in _OK. */
+#define CALL(peer, channel, method, ...) \
+    call_method(peer, channel, QSI_AMQP_##method, ARGUMENTS(__VA_ARGS__), QSI_AMQP_##method##_OK)
+
 static inline bool is_text(struct qsi_slice slice, const char *text)
 {
     return slice.bytes == strlen(text) && memcmp(slice.data, text, slice.bytes) == 0;
@@ -197,6 +211,13 @@ static inline void expect_body(struct peer *peer, const char *expected)
     free(body);
 }
 
+/* Gets the next message of the queue, which is settled with it. */
+static inline void expect_got(struct peer *peer, const char *queue, const char *body)
+{
+    CALL(peer, 1, BASIC_GET, .text = {TEXT(queue)}, .bits = 1);
+    expect_body(peer, body);
+}
+
 /* ---- the handshake ---- */
 
 /* With all capabilities that a client has. */
@@ -235,6 +256,13 @@ static inline void log_in_as_guest(struct peer *peer)
     EXPECT(peer, 0, CONNECTION_TUNE);
 }
 
+static inline void connect_as_guest(struct peer *peer)
+{
+    connect_peer(peer);
+    say_hello(peer);
+    log_in_as_guest(peer);
+}
+
 static inline void tune(struct peer *peer, uint16_t channel_max, uint32_t frame_max,
                         uint16_t heartbeat_s)
 {
@@ -243,22 +271,18 @@ static inline void tune(struct peer *peer, uint16_t channel_max, uint32_t frame_
 
 static inline void open_connection(struct peer *peer)
 {
-    SEND(peer, 0, CONNECTION_OPEN, .text = {TEXT("/")});
-    EXPECT(peer, 0, CONNECTION_OPEN_OK);
+    CALL(peer, 0, CONNECTION_OPEN, .text = {TEXT("/")});
 }
 
 static inline void open_channel(struct peer *peer, uint16_t channel)
 {
-    SEND(peer, channel, CHANNEL_OPEN, .bits = 0);
-    EXPECT(peer, channel, CHANNEL_OPEN_OK);
+    CALL(peer, channel, CHANNEL_OPEN, .bits = 0);
 }
 
 /* A session with channel 1 open. */
 static inline void make_ready(struct peer *peer)
 {
-    connect_peer(peer);
-    say_hello(peer);
-    log_in_as_guest(peer);
+    connect_as_guest(peer);
     tune(peer, 2047, 131072, 0);
     open_connection(peer);
     open_channel(peer, 1);
@@ -274,8 +298,7 @@ enum { DURABLE = 2, EXCLUSIVE = 4, NO_WAIT_BIT = 16 };
 
 static inline void declare(struct peer *peer, const char *queue)
 {
-    SEND(peer, 1, QUEUE_DECLARE, .text = {TEXT(queue)}, .bits = DURABLE);
-    EXPECT(peer, 1, QUEUE_DECLARE_OK);
+    CALL(peer, 1, QUEUE_DECLARE, .text = {TEXT(queue)}, .bits = DURABLE);
 }
 
 /* The client has heard of it, and goes. */

@@ -24,17 +24,14 @@ static void expect_delivery(uint16_t channel, const char *tag, uint64_t number, 
 
 static void consume(uint16_t channel, const char *queue, const char *tag, uint8_t bits)
 {
-    struct qsi_amqp_arguments ok;
-
-    SEND(&peer, channel, BASIC_CONSUME, .text = {TEXT(queue), TEXT(tag)}, .bits = bits);
-    ok = EXPECT(&peer, channel, BASIC_CONSUME_OK);
+    struct qsi_amqp_arguments ok =
+        CALL(&peer, channel, BASIC_CONSUME, .text = {TEXT(queue), TEXT(tag)}, .bits = bits);
     QS_CHECK(*tag == '\0' || is_text(ok.text[0], tag));
 }
 
 static void confirm_select(void)
 {
-    SEND(&peer, 1, CONFIRM_SELECT, .bits = 0);
-    EXPECT(&peer, 1, CONFIRM_SELECT_OK);
+    CALL(&peer, 1, CONFIRM_SELECT, .bits = 0);
 }
 
 /* ---- publishing ---- */
@@ -62,9 +59,8 @@ PEER_TEST(test_a_message_that_a_full_queue_refuses_is_nacked)
                                    "\012x-overflowS\0\0\0\016reject-publish";
     struct qsi_amqp_arguments nack;
 
-    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("q")},
+    CALL(&peer, 1, QUEUE_DECLARE, .text = {TEXT("q")},
          .table = qsi_slice_make(refusing, sizeof refusing - 1));
-    EXPECT(&peer, 1, QUEUE_DECLARE_OK);
     confirm_select();
     publish(&peer, "", "q", "one");
     nack = EXPECT(&peer, 1, BASIC_NACK);
@@ -103,8 +99,7 @@ static void check_body(size_t bytes)
     }
     put_message(&peer, 1, "", "q", 0, body, bytes);
     flush(&peer);
-    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
-    EXPECT(&peer, 1, BASIC_GET_OK);
+    CALL(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
     got = take_body(&peer, &got_bytes);
     QS_CHECK(got_bytes == bytes && memcmp(got, body, bytes) == 0);
     expect_nothing(&peer);
@@ -133,14 +128,11 @@ PEER_TEST(test_small_frames_divide_what_is_delivered)
     body[sizeof body - 1] = '\0';
     publish(&peer, "", "q", body);
     disconnect_peer(&peer);
-    connect_peer(&peer);
-    say_hello(&peer);
-    log_in_as_guest(&peer);
+    connect_as_guest(&peer);
     tune(&peer, 0, 4096, 0);
     open_connection(&peer);
     open_channel(&peer, 1);
-    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
-    EXPECT(&peer, 1, BASIC_GET_OK);
+    CALL(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
     QS_CHECK(take_frame(&peer, &frame) && frame.type == QSI_AMQP_FRAME_HEADER);
     while (take_frame(&peer, &frame)) {
         QS_CHECK(frame.type == QSI_AMQP_FRAME_BODY && frame.payload.bytes <= 4096 - 8);
@@ -159,9 +151,7 @@ PEER_TEST(test_empty_body_frames_are_allowed)
     put_frame(&peer, QSI_AMQP_FRAME_BODY, 1, "", 0);
     put_frame(&peer, QSI_AMQP_FRAME_BODY, 1, "y", 1);
     flush(&peer);
-    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
-    EXPECT(&peer, 1, BASIC_GET_OK);
-    expect_body(&peer, "xy");
+    expect_got(&peer, "q", "xy");
 }
 
 /* Frames of two channels lie between each other. */
@@ -180,12 +170,8 @@ PEER_TEST(test_contents_of_two_channels_are_kept_apart)
     put_frame(&peer, QSI_AMQP_FRAME_BODY, 2, "ond", 3);
     put_frame(&peer, QSI_AMQP_FRAME_BODY, 1, "rs", 2);
     flush(&peer);
-    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
-    EXPECT(&peer, 1, BASIC_GET_OK);
-    expect_body(&peer, "second");
-    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
-    EXPECT(&peer, 1, BASIC_GET_OK);
-    expect_body(&peer, "firs");
+    expect_got(&peer, "q", "second");
+    expect_got(&peer, "q", "firs");
 }
 
 /* ---- receiving ---- */
@@ -193,8 +179,7 @@ PEER_TEST(test_contents_of_two_channels_are_kept_apart)
 PEER_TEST(test_consumers_get_what_they_have_room_for)
 {
     declare(&peer, "q");
-    SEND(&peer, 1, BASIC_QOS, .number = {0, 2});
-    EXPECT(&peer, 1, BASIC_QOS_OK);
+    CALL(&peer, 1, BASIC_QOS, .number = {0, 2});
     consume(1, "q", "t", 0);
     publish(&peer, "", "q", "one");
     publish(&peer, "", "q", "two");
@@ -208,12 +193,9 @@ PEER_TEST(test_consumers_get_what_they_have_room_for)
     expect_delivery(1, "t", 4, true, "three");
     SEND(&peer, 1, BASIC_NACK, .number = {4}, .bits = 2);
     expect_delivery(1, "t", 5, true, "three");
-    SEND(&peer, 1, BASIC_CANCEL, .text = {TEXT("t")});
-    QS_CHECK(is_text(EXPECT(&peer, 1, BASIC_CANCEL_OK).text[0], "t"));
-    SEND(&peer, 1, BASIC_RECOVER, .bits = 1);
-    EXPECT(&peer, 1, BASIC_RECOVER_OK);
-    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
-    QS_CHECK(EXPECT(&peer, 1, BASIC_GET_OK).bits == 1);
+    QS_CHECK(is_text(CALL(&peer, 1, BASIC_CANCEL, .text = {TEXT("t")}).text[0], "t"));
+    CALL(&peer, 1, BASIC_RECOVER, .bits = 1);
+    QS_CHECK(CALL(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1).bits == 1);
     expect_body(&peer, "three");
     SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
     EXPECT(&peer, 1, BASIC_GET_EMPTY);
@@ -224,8 +206,7 @@ PEER_TEST(test_get_tells_how_many_are_left)
     declare(&peer, "q");
     publish(&peer, "", "q", "one");
     publish(&peer, "", "q", "two");
-    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 0);
-    QS_CHECK(EXPECT(&peer, 1, BASIC_GET_OK).number[1] == 1);
+    QS_CHECK(CALL(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 0).number[1] == 1);
     expect_body(&peer, "one");
 }
 
@@ -253,8 +234,7 @@ static void check_cancel_by_server(struct qsi_slice properties, bool is_told)
     open_channel(&peer, 1);
     declare(&peer, "q");
     consume(1, "q", "t", 0);
-    SEND(&peer, 1, QUEUE_DELETE, .text = {TEXT("q")});
-    EXPECT(&peer, 1, QUEUE_DELETE_OK);
+    CALL(&peer, 1, QUEUE_DELETE, .text = {TEXT("q")});
     if (is_told) {
         struct qsi_amqp_arguments cancel = EXPECT(&peer, 1, BASIC_CANCEL);
         QS_CHECK(is_text(cancel.text[0], "t") && cancel.bits == 1);
@@ -281,28 +261,21 @@ PEER_TEST(test_a_tag_is_used_once)
 
 PEER_TEST(test_methods_that_are_only_answered)
 {
-    SEND(&peer, 1, CHANNEL_FLOW, .bits = 1);
-    QS_CHECK(EXPECT(&peer, 1, CHANNEL_FLOW_OK).bits == 1);
-    SEND(&peer, 1, ACCESS_REQUEST, .text = {TEXT("/data")}, .bits = 31);
-    QS_CHECK(EXPECT(&peer, 1, ACCESS_REQUEST_OK).number[0] == 1);
-    SEND(&peer, 0, CONNECTION_UPDATE_SECRET, .text = {TEXT("new"), TEXT("why")});
-    EXPECT(&peer, 0, CONNECTION_UPDATE_SECRET_OK);
+    QS_CHECK(CALL(&peer, 1, CHANNEL_FLOW, .bits = 1).bits == 1);
+    QS_CHECK(CALL(&peer, 1, ACCESS_REQUEST, .text = {TEXT("/data")}, .bits = 31).number[0] == 1);
+    CALL(&peer, 0, CONNECTION_UPDATE_SECRET, .text = {TEXT("new"), TEXT("why")});
     SEND(&peer, 1, BASIC_RECOVER_ASYNC, .bits = 1);
-    SEND(&peer, 1, BASIC_CANCEL, .text = {TEXT("nix")});
-    QS_CHECK(is_text(EXPECT(&peer, 1, BASIC_CANCEL_OK).text[0], "nix"));
+    QS_CHECK(is_text(CALL(&peer, 1, BASIC_CANCEL, .text = {TEXT("nix")}).text[0], "nix"));
     feed(&peer, qsi_amqp_heartbeat_frame, 8);
-    SEND(&peer, 1, CHANNEL_CLOSE, .number = {200});
-    EXPECT(&peer, 1, CHANNEL_CLOSE_OK);
+    CALL(&peer, 1, CHANNEL_CLOSE, .number = {200});
     open_channel(&peer, 1);
     expect_nothing(&peer);
 }
 
 PEER_TEST(test_closing)
 {
-    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("mine")}, .bits = EXCLUSIVE);
-    EXPECT(&peer, 1, QUEUE_DECLARE_OK);
-    SEND(&peer, 0, CONNECTION_CLOSE, .number = {0});
-    EXPECT(&peer, 0, CONNECTION_CLOSE_OK);
+    CALL(&peer, 1, QUEUE_DECLARE, .text = {TEXT("mine")}, .bits = EXCLUSIVE);
+    CALL(&peer, 0, CONNECTION_CLOSE, .number = {0});
     QS_CHECK(!qsi_amqp_session_has_connection(peer.session));
     QS_CHECK(peer.wants == QSI_AMQP_WANTS_INPUT);
     peer.now_ns += 3 * SECOND;
@@ -313,8 +286,7 @@ PEER_TEST(test_closing)
     SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("mine")}, .bits = 1);
     expect_channel_close(&peer, 1, 404, "NOT_FOUND - no queue 'mine' in vhost '/'", 50, 10);
     /* A close that crosses the server's is answered; the number is free after close-ok. */
-    SEND(&peer, 1, CHANNEL_CLOSE, .number = {200});
-    EXPECT(&peer, 1, CHANNEL_CLOSE_OK);
+    CALL(&peer, 1, CHANNEL_CLOSE, .number = {200});
     SEND(&peer, 1, CHANNEL_CLOSE_OK, .bits = 0);
     open_channel(&peer, 1);
 }
@@ -352,19 +324,17 @@ PEER_TEST(test_direct_reply_to)
     char name[64];
 
     declare(&peer, "rpc");
-    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT(REPLY_TO)}, .bits = 1);
-    QS_CHECK(is_text(EXPECT(&peer, 1, QUEUE_DECLARE_OK).text[0], REPLY_TO));
+    QS_CHECK(is_text(CALL(&peer, 1, QUEUE_DECLARE, .text = {TEXT(REPLY_TO)}, .bits = 1).text[0],
+                     REPLY_TO));
     consume(1, REPLY_TO, "answers", 2);
     put_request(REPLY_TO);
     SEND(&peer, 1, BASIC_GET, .text = {TEXT("rpc")}, .bits = 1);
     take_reply_to(name);
     QS_CHECK(strncmp(name, REPLY_TO ".", strlen(REPLY_TO ".")) == 0 && strlen(name) > 40);
-    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT(name)}, .bits = 1);
-    EXPECT(&peer, 1, QUEUE_DECLARE_OK);
+    CALL(&peer, 1, QUEUE_DECLARE, .text = {TEXT(name)}, .bits = 1);
     publish(&peer, "", name, "answer");
     expect_delivery(1, "answers", 2, false, "answer");
-    SEND(&peer, 1, BASIC_CANCEL, .text = {TEXT("answers")});
-    EXPECT(&peer, 1, BASIC_CANCEL_OK);
+    CALL(&peer, 1, BASIC_CANCEL, .text = {TEXT("answers")});
     put_message(&peer, 1, "", name, 1, "too late", 8);
     flush(&peer);
     QS_CHECK(EXPECT(&peer, 1, BASIC_RETURN).number[0] == 312);

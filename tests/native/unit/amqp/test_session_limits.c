@@ -14,9 +14,7 @@ QS_TEST(test_channels_and_consumers_are_limited)
 {
     peer_init(&peer);
     peer.setup.limits.consumers_max = 2;
-    connect_peer(&peer);
-    say_hello(&peer);
-    log_in_as_guest(&peer);
+    connect_as_guest(&peer);
     tune(&peer, 3, 0, 0);
     open_connection(&peer);
     open_channel(&peer, 1);
@@ -24,8 +22,7 @@ QS_TEST(test_channels_and_consumers_are_limited)
     open_channel(&peer, 65535); /* numbers are not limited: as RabbitMQ */
     declare(&peer, "q");
     for (int i = 0; i < 2; i++) {
-        SEND(&peer, 2, BASIC_CONSUME, .text = {TEXT("q")}, .bits = 2);
-        EXPECT(&peer, 2, BASIC_CONSUME_OK);
+        CALL(&peer, 2, BASIC_CONSUME, .text = {TEXT("q")}, .bits = 2);
     }
     SEND(&peer, 3, CHANNEL_OPEN, .bits = 0);
     expect_connection_close(&peer, 530,
@@ -35,8 +32,7 @@ QS_TEST(test_channels_and_consumers_are_limited)
     disconnect_peer(&peer);
     make_ready(&peer);
     for (int i = 0; i < 2; i++) {
-        SEND(&peer, 1, BASIC_CONSUME, .text = {TEXT("q")}, .bits = 2);
-        EXPECT(&peer, 1, BASIC_CONSUME_OK);
+        CALL(&peer, 1, BASIC_CONSUME, .text = {TEXT("q")}, .bits = 2);
     }
     SEND(&peer, 1, BASIC_CONSUME, .text = {TEXT("q")}, .bits = 2);
     expect_connection_close(
@@ -59,8 +55,7 @@ static void start_with_pool(uint64_t body_bytes_max)
     peer.setup.limits.body_bytes_max = body_bytes_max;
     make_ready(&peer);
     declare(&peer, "q");
-    SEND(&peer, 1, CONFIRM_SELECT, .bits = 0);
-    EXPECT(&peer, 1, CONFIRM_SELECT_OK);
+    CALL(&peer, 1, CONFIRM_SELECT, .bits = 0);
 }
 
 static void announce(uint16_t channel, uint64_t bytes)
@@ -229,8 +224,7 @@ static enum qsi_amqp_wants run_unread(void)
 
 static void select_tx(void)
 {
-    SEND(&peer, 1, TX_SELECT, .bits = 0);
-    EXPECT(&peer, 1, TX_SELECT_OK);
+    CALL(&peer, 1, TX_SELECT, .bits = 0);
 }
 
 static void feed_unread(void)
@@ -271,10 +265,9 @@ PEER_TEST(test_returns_of_a_transaction_go_out_as_they_are_read_and_before_commi
     EXPECT(&peer, 1, TX_COMMIT_OK);
     expect_nothing(&peer);
     publish(&peer, "", "q", "of the next one");
-    SEND(&peer, 1, TX_COMMIT, .bits = 0);
-    EXPECT(&peer, 1, TX_COMMIT_OK);
-    SEND(&peer, 1, QUEUE_PURGE, .text = {TEXT("q")});
-    QS_CHECK(EXPECT(&peer, 1, QUEUE_PURGE_OK).number[0] == 2); /* each committed once */
+    CALL(&peer, 1, TX_COMMIT, .bits = 0);
+    QS_CHECK(CALL(&peer, 1, QUEUE_PURGE, .text = {TEXT("q")}).number[0] ==
+             2); /* each committed once */
 }
 
 PEER_TEST(test_a_server_that_stops_tells_of_a_commit_whose_returns_are_not_read_yet)
@@ -389,9 +382,7 @@ QS_TEST(test_a_handshake_must_be_done_in_10_s)
 static void start_with_heartbeat(uint16_t heartbeat_s)
 {
     peer_init(&peer);
-    connect_peer(&peer);
-    say_hello(&peer);
-    log_in_as_guest(&peer);
+    connect_as_guest(&peer);
     tune(&peer, 0, 0, heartbeat_s);
     open_connection(&peer);
 }
@@ -521,8 +512,7 @@ PEER_TEST(test_what_was_published_is_confirmed_before_a_shut)
     struct qsi_amqp_arguments said;
 
     declare(&peer, "q");
-    SEND(&peer, 1, CONFIRM_SELECT, .bits = 0);
-    EXPECT(&peer, 1, CONFIRM_SELECT_OK);
+    CALL(&peer, 1, CONFIRM_SELECT, .bits = 0);
     for (int i = 0; i < 200; i++) {
         publish(&peer, "", "q", "x");
     }
@@ -531,8 +521,7 @@ PEER_TEST(test_what_was_published_is_confirmed_before_a_shut)
     EXPECT(&peer, 1, BASIC_RETURN);
     expect_body(&peer, "back");
     QS_CHECK(EXPECT(&peer, 1, BASIC_ACK).number[0] == 201); /* no others are durable */
-    SEND(&peer, 1, BASIC_QOS, .number = {0, 3});
-    EXPECT(&peer, 1, BASIC_QOS_OK);
+    CALL(&peer, 1, BASIC_QOS, .number = {0, 3});
     qsi_amqp_session_shut(peer.session, "over", peer.now_ns);
     QS_CHECK(!qsi_amqp_session_reads(peer.session));
     run(&peer);
@@ -548,8 +537,7 @@ PEER_TEST(test_what_was_published_is_confirmed_before_a_shut)
 PEER_TEST(test_nothing_is_delivered_to_a_session_that_is_shut)
 {
     declare(&peer, "q");
-    SEND(&peer, 1, BASIC_CONSUME, .text = {TEXT("q"), TEXT("t")}, .bits = 2);
-    EXPECT(&peer, 1, BASIC_CONSUME_OK);
+    CALL(&peer, 1, BASIC_CONSUME, .text = {TEXT("q"), TEXT("t")}, .bits = 2);
     publish(&peer, "", "q", "delivered");
     EXPECT(&peer, 1, BASIC_DELIVER);
     expect_body(&peer, "delivered");
@@ -563,9 +551,7 @@ PEER_TEST(test_nothing_is_delivered_to_a_session_that_is_shut)
     expect_connection_close(&peer, 320, "CONNECTION_FORCED - over", 0, 0);
     disconnect_peer(&peer);
     make_ready(&peer);
-    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
-    EXPECT(&peer, 1, BASIC_GET_OK);
-    expect_body(&peer, "was read already");
+    expect_got(&peer, "q", "was read already");
 }
 
 PEER_TEST(test_counts)

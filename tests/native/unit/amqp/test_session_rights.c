@@ -56,8 +56,7 @@ QS_TEST(test_rights_are_asked_for_and_remembered)
     answer(QSI_AMQP_WRITE, "amq.default", QSI_AMQP_GRANTED);
     asked.count = 0;
     publish(&peer, "", "q", "x");
-    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("q")});
-    EXPECT(&peer, 1, QUEUE_DECLARE_OK);
+    CALL(&peer, 1, QUEUE_DECLARE, .text = {TEXT("q")});
     QS_CHECK(asked.count == 0 && peer.wants == QSI_AMQP_WANTS_INPUT);
     SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")});
     answer(QSI_AMQP_READ, "q", QSI_AMQP_REFUSED);
@@ -99,8 +98,7 @@ QS_TEST(test_a_right_to_every_name_is_asked_for_once)
     answer(QSI_AMQP_CONFIGURE, "q", QSI_AMQP_GRANTED_ALL);
     EXPECT(&peer, 1, QUEUE_DECLARE_OK);
     asked.count = 0;
-    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("other")});
-    EXPECT(&peer, 1, QUEUE_DECLARE_OK);
+    CALL(&peer, 1, QUEUE_DECLARE, .text = {TEXT("other")});
     QS_CHECK(asked.count == 0);
     publish(&peer, "", "q", "x");
     answer(QSI_AMQP_WRITE, "amq.default", QSI_AMQP_GRANTED_ALL);

@@ -119,9 +119,7 @@ QS_TEST(test_a_name_with_a_nul_counted_as_what_is_before_it)
 
 static void check_tuning(uint16_t channel_max, uint32_t frame_max, bool is_silent)
 {
-    connect_peer(&peer);
-    say_hello(&peer);
-    log_in_as_guest(&peer);
+    connect_as_guest(&peer);
     tune(&peer, channel_max, frame_max, 0);
     if (is_silent) {
         expect_silence();
@@ -143,9 +141,7 @@ QS_TEST(test_tuning_keeps_to_what_was_offered)
 
 static void check_vhost(const char *vhost, const char *text)
 {
-    connect_peer(&peer);
-    say_hello(&peer);
-    log_in_as_guest(&peer);
+    connect_as_guest(&peer);
     tune(&peer, 0, 0, 0);
     SEND(&peer, 0, CONNECTION_OPEN, .text = {TEXT(vhost)});
     expect_connection_close(&peer, 530, text, 10, 40);
@@ -160,9 +156,7 @@ QS_TEST(test_unknown_vhosts_are_told)
 
 QS_TEST(test_a_channel_needs_an_open_connection)
 {
-    connect_peer(&peer);
-    say_hello(&peer);
-    log_in_as_guest(&peer);
+    connect_as_guest(&peer);
     tune(&peer, 0, 0, 0);
     SEND(&peer, 1, CHANNEL_OPEN, .bits = 0);
     expect_connection_close(&peer, 505, "UNEXPECTED_FRAME - type 1, all octets = <<0,20,0,10,0>>",

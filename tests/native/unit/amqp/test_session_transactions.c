@@ -11,8 +11,7 @@ static const char body[1000];
 
 static void select_tx(uint16_t channel)
 {
-    SEND(&peer, channel, TX_SELECT, .bits = 0);
-    EXPECT(&peer, channel, TX_SELECT_OK);
+    CALL(&peer, channel, TX_SELECT, .bits = 0);
 }
 
 static void start(void)
@@ -56,8 +55,7 @@ static uint64_t ready(void)
 
 static void commit_on(uint16_t channel)
 {
-    SEND(&peer, channel, TX_COMMIT, .bits = 0);
-    EXPECT(&peer, channel, TX_COMMIT_OK);
+    CALL(&peer, channel, TX_COMMIT, .bits = 0);
 }
 
 /* Publishes until that is refused; how many were not. */
@@ -108,8 +106,7 @@ TX_TEST(test_a_transaction_that_grows_for_ever_is_rolled_back)
         for (int i = 0; i < count; i++) {
             publish_on(1);
         }
-        SEND(&peer, 1, TX_ROLLBACK, .bits = 0);
-        EXPECT(&peer, 1, TX_ROLLBACK_OK);
+        CALL(&peer, 1, TX_ROLLBACK, .bits = 0);
         QS_CHECK(pool.tx_bytes == 0);
     }
     publish_on(1);
@@ -185,8 +182,7 @@ TX_TEST(test_settlements_count_too)
 
         publish(&peer, "", "q", "x");
         commit_on(1);
-        SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")});
-        EXPECT(&peer, 1, BASIC_GET_OK);
+        CALL(&peer, 1, BASIC_GET, .text = {TEXT("q")});
         expect_body(&peer, "x");
         before = pool.tx_bytes;
         SEND(&peer, 1, BASIC_ACK, .number = {tag});
@@ -203,8 +199,7 @@ TX_TEST(test_a_refused_transaction_counts_until_it_is_rolled_back)
 
     publish(&peer, "", "q", "x");
     commit_on(1);
-    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")});
-    EXPECT(&peer, 1, BASIC_GET_OK);
+    CALL(&peer, 1, BASIC_GET, .text = {TEXT("q")});
     expect_body(&peer, "x");
     pool.tx_bytes_max = pool.tx_bytes = 1000; /* its own part is less than an ack takes */
     peer.must_not_block = true;
@@ -284,8 +279,7 @@ QS_TEST(test_returns_of_open_transactions_leave_room_for_those_of_other_publishe
         for (int i = 0; i < count; i++) {
             put_lost(2);
         }
-        SEND(&peer, 2, TX_ROLLBACK, .bits = 0);
-        EXPECT(&peer, 2, TX_ROLLBACK_OK);
+        CALL(&peer, 2, TX_ROLLBACK, .bits = 0);
         QS_CHECK(pool.tx_return_bytes == 0);
     }
     pool.tx_return_bytes = RETURN_ROOM / 2;
@@ -349,8 +343,7 @@ QS_TEST(test_a_transaction_can_be_committed_while_publishers_are_held_back)
 QS_TEST(test_a_transaction_can_be_rolled_back_while_publishers_are_held_back)
 {
     start_alarmed();
-    SEND(&peer, 1, TX_ROLLBACK, .bits = 0);
-    EXPECT(&peer, 1, TX_ROLLBACK_OK);
+    CALL(&peer, 1, TX_ROLLBACK, .bits = 0);
     QS_CHECK(!qsi_amqp_session_reads(peer.session));
     end_alarm();
     end();

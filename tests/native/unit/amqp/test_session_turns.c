@@ -25,8 +25,7 @@ PEER_TEST(test_what_may_wait_is_left_to_a_worker_and_done_once)
     EXPECT(&peer, 2, CHANNEL_CLOSE_OK);
     QS_CHECK(peer.wants == QSI_AMQP_WANTS_INPUT && qsi_amqp_session_reads(peer.session));
     peer.must_not_block = false;
-    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
-    QS_CHECK(EXPECT(&peer, 1, BASIC_GET_OK).number[1] == 0);
+    QS_CHECK(CALL(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1).number[1] == 0);
     expect_body(&peer, "behind it");
 }
 
@@ -37,20 +36,14 @@ PEER_TEST(test_beginning_to_consume_publish_or_commit_needs_no_worker)
 
     declare(&peer, "q");
     open_channel(&peer, 2);
-    SEND(&peer, 1, QUEUE_DECLARE, .text = {TEXT("s")}, .bits = DURABLE,
+    CALL(&peer, 1, QUEUE_DECLARE, .text = {TEXT("s")}, .bits = DURABLE,
          .table = qsi_slice_make(is_stream, sizeof is_stream - 1));
-    EXPECT(&peer, 1, QUEUE_DECLARE_OK);
     peer.must_not_block = true;
-    SEND(&peer, 1, BASIC_QOS, .number = {0, 1});
-    EXPECT(&peer, 1, BASIC_QOS_OK);
-    SEND(&peer, 1, BASIC_CONSUME, .text = {TEXT("q"), TEXT("t")});
-    EXPECT(&peer, 1, BASIC_CONSUME_OK);
-    SEND(&peer, 1, BASIC_CANCEL, .text = {TEXT("t")});
-    EXPECT(&peer, 1, BASIC_CANCEL_OK);
-    SEND(&peer, 1, CONFIRM_SELECT, .bits = 0);
-    EXPECT(&peer, 1, CONFIRM_SELECT_OK);
-    SEND(&peer, 2, TX_SELECT, .bits = 0);
-    EXPECT(&peer, 2, TX_SELECT_OK);
+    CALL(&peer, 1, BASIC_QOS, .number = {0, 1});
+    CALL(&peer, 1, BASIC_CONSUME, .text = {TEXT("q"), TEXT("t")});
+    CALL(&peer, 1, BASIC_CANCEL, .text = {TEXT("t")});
+    CALL(&peer, 1, CONFIRM_SELECT, .bits = 0);
+    CALL(&peer, 2, TX_SELECT, .bits = 0);
     QS_CHECK(peer.wants == QSI_AMQP_WANTS_INPUT);
     SEND(&peer, 1, BASIC_CONSUME, .text = {TEXT("s"), TEXT("t")});
     QS_CHECK(peer.wants == QSI_AMQP_WANTS_WORKER);
@@ -76,8 +69,7 @@ static void check_publish_that_waits(size_t bytes)
     QS_CHECK(peer.wants == QSI_AMQP_WANTS_WORKER);
     peer.must_not_block = false;
     go_on(&peer);
-    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
-    QS_CHECK(EXPECT(&peer, 1, BASIC_GET_OK).number[1] == 0);
+    QS_CHECK(CALL(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1).number[1] == 0);
     got = take_body(&peer, &got_bytes);
     QS_CHECK(got_bytes == bytes && memcmp(got, body, bytes) == 0);
     free(got);
@@ -122,8 +114,7 @@ PEER_TEST(test_a_turn_ends_after_the_input_that_it_may_use)
     }
     QS_CHECK(peer.wants == QSI_AMQP_WANTS_INPUT && turns > 30);
     peer.out_bytes = 0;
-    SEND(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1);
-    QS_CHECK(EXPECT(&peer, 1, BASIC_GET_OK).number[1] == 99);
+    QS_CHECK(CALL(&peer, 1, BASIC_GET, .text = {TEXT("q")}, .bits = 1).number[1] == 99);
 }
 
 /* ---- answers that wait for the disk ---- */
