@@ -167,14 +167,37 @@ static inline bool is_text(struct qsi_slice slice, const char *text)
     return slice.bytes == strlen(text) && memcmp(slice.data, text, slice.bytes) == 0;
 }
 
+/* What the text of a close with this code begins with, as RabbitMQ has it. */
+static inline const char *name_of_code(uint16_t code)
+{
+    static const struct {
+        uint16_t code;
+        const char *name;
+    } names[] = {{320, "CONNECTION_FORCED"},   {403, "ACCESS_REFUSED"}, {404, "NOT_FOUND"},
+                 {406, "PRECONDITION_FAILED"}, {501, "FRAME_ERROR"},    {502, "SYNTAX_ERROR"},
+                 {503, "COMMAND_INVALID"},     {504, "CHANNEL_ERROR"},  {505, "UNEXPECTED_FRAME"},
+                 {530, "NOT_ALLOWED"},         {540, "NOT_IMPLEMENTED"}};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (names[i].code == code) {
+            return names[i].name;
+        }
+    }
+    return "unknown";
+}
+
+/* The text is what stands behind the name and " - ". */
 static inline void check_close(const struct qsi_amqp_arguments *close, uint16_t code,
                                const char *text, uint16_t class_id, uint16_t method_id)
 {
-    if (close->number[0] != code || !is_text(close->text[0], text) ||
+    char whole[300];
+
+    snprintf(whole, sizeof whole, "%s - %s", name_of_code(code), text);
+    if (close->number[0] != code || !is_text(close->text[0], whole) ||
         close->number[1] != class_id || close->number[2] != method_id) {
         fprintf(stderr, "%u '%.*s' (%u.%u), not %u '%s' (%u.%u)\n", (unsigned)close->number[0],
                 (int)close->text[0].bytes, (const char *)close->text[0].data,
-                (unsigned)close->number[1], (unsigned)close->number[2], code, text, class_id,
+                (unsigned)close->number[1], (unsigned)close->number[2], code, whole, class_id,
                 method_id);
         QS_CHECK(!"another close was expected");
     }

@@ -25,18 +25,16 @@ QS_TEST(test_channels_and_consumers_are_limited)
         CALL(&peer, 2, BASIC_CONSUME, .text = {TEXT("q")}, .bits = 2);
     }
     SEND(&peer, 3, CHANNEL_OPEN, .bits = 0);
-    expect_connection_close(&peer, 530,
-                            "NOT_ALLOWED - number of channels opened (3) has reached the "
-                            "negotiated channel_max (3)",
-                            20, 10);
+    expect_connection_close(
+        &peer, 530, "number of channels opened (3) has reached the negotiated channel_max (3)", 20,
+        10);
     disconnect_peer(&peer);
     make_ready(&peer);
     for (int i = 0; i < 2; i++) {
         CALL(&peer, 1, BASIC_CONSUME, .text = {TEXT("q")}, .bits = 2);
     }
     SEND(&peer, 1, BASIC_CONSUME, .text = {TEXT("q")}, .bits = 2);
-    expect_connection_close(
-        &peer, 530, "NOT_ALLOWED - number of consumers of the channel has reached 2", 60, 20);
+    expect_connection_close(&peer, 530, "number of consumers of the channel has reached 2", 60, 20);
     peer_fini(&peer);
 }
 
@@ -289,7 +287,7 @@ PEER_TEST(test_a_server_that_stops_tells_of_a_commit_whose_returns_are_not_read_
         expect_body(&peer, "come back");
     }
     EXPECT(&peer, 1, TX_COMMIT_OK);
-    expect_connection_close(&peer, 320, "CONNECTION_FORCED - over", 0, 0);
+    expect_connection_close(&peer, 320, "over", 0, 0);
 }
 
 PEER_TEST(test_messages_that_many_channels_have_begun_wait_until_what_came_back_is_read)
@@ -490,9 +488,7 @@ PEER_TEST(test_a_server_that_stops_says_so)
     qsi_amqp_session_shut(peer.session, "broker forced connection closure with reason 'shutdown'",
                           peer.now_ns);
     run(&peer);
-    expect_connection_close(&peer, 320,
-                            "CONNECTION_FORCED - broker forced connection closure with reason "
-                            "'shutdown'",
+    expect_connection_close(&peer, 320, "broker forced connection closure with reason 'shutdown'",
                             0, 0);
     qsi_amqp_session_counts(peer.session, &counts);
     QS_CHECK(counts.end == QSI_AMQP_END_SERVER && counts.close_code == 320);
@@ -527,7 +523,7 @@ PEER_TEST(test_what_was_published_is_confirmed_before_a_shut)
     run(&peer);
     said = EXPECT(&peer, 1, BASIC_ACK);
     QS_CHECK(said.number[0] == 200 && said.bits == 1);
-    expect_connection_close(&peer, 320, "CONNECTION_FORCED - over", 0, 0);
+    expect_connection_close(&peer, 320, "over", 0, 0);
     QS_CHECK(qsi_amqp_session_reads(peer.session)); /* close-ok */
     SEND(&peer, 0, CONNECTION_CLOSE_OK, .bits = 0);
     QS_CHECK(peer.wants == QSI_AMQP_WANTS_END);
@@ -548,7 +544,7 @@ PEER_TEST(test_nothing_is_delivered_to_a_session_that_is_shut)
     peer.must_not_block = false;
     put_message(&peer, 1, "", "q", 0, "was read already", 16);
     flush(&peer);
-    expect_connection_close(&peer, 320, "CONNECTION_FORCED - over", 0, 0);
+    expect_connection_close(&peer, 320, "over", 0, 0);
     disconnect_peer(&peer);
     make_ready(&peer);
     expect_got(&peer, "q", "was read already");
