@@ -5,7 +5,7 @@
  * power cuts before each of its steps; a store that recovers from the checkpoint has every body
  * that lives in it, and goes on. */
 #include "counts_fixture.h"
-#include "qs_test_faults.h"
+#include "qs_test_sweep.h"
 
 enum { BODIES = 12, PACKED = 8, COUNT = BODIES + PACKED };
 #define BODY 10000u
@@ -157,86 +157,70 @@ static void fini(struct state *state)
 
 QS_FAULT_TEST(test_every_failed_call_leaves_what_is_durable)
 {
-    qs_status status = QS_EIO;
-
-    for (uint64_t n = 1; status != QS_OK; n++) {
-        qs_env *mem = qsi_env_mem_create(n);
-        qs_env *env = qsi_env_fault_create(mem);
+    for (struct qs_test_sweep sweep = {.how = how}; qs_test_sweep_on(&sweep);) {
+        qs_env *env = qs_test_sweep_env(&sweep);
         struct state state = {.counts = {.count = 0}};
         qs_error error = {.status = QS_OK};
+        qs_status status;
 
-        qsi_env_fault_arm(env, QSI_FAULT_ANY, how, n, false);
+        qs_test_sweep_calls(&sweep, env);
         status = run_session(env, &state, &error);
-        QS_CHECK(status == QS_OK || is_expected(status));
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(status == QS_OK || (sweep.has_failed && is_expected(status)));
         QS_CHECK(status == QS_OK || error.status == status);
-        if (status == QS_OK && qsi_env_fault_fired(env)) {
-            status = QS_EIO; /* it made no difference: go on */
-        }
-        QS_CHECK_OK(run_recovery(mem, &state, QS_ERROR));
-        qsi_env_fault_destroy(env);
-        qsi_env_mem_destroy(mem);
+        QS_CHECK_OK(run_recovery(env, &state, QS_ERROR));
         fini(&state);
     }
 }
 
+/* Cut off in the middle: there are generations that no checkpoint names. */
+static void run_halfway(struct fixture *fixture, struct state *state)
+{
+    QS_CHECK_OK(fill(fixture, state, QS_ERROR));
+    QS_CHECK_OK(checkpoint(fixture, state, QS_ERROR));
+    drop_some(fixture, state, 4);
+    QS_CHECK_OK(compact_all(fixture, state, QS_ERROR));
+    stop(fixture);
+}
+
 QS_FAULT_TEST(test_recovery_that_fails_can_be_repeated)
 {
-    qs_status status = QS_EIO;
-
-    for (uint64_t n = 1; status != QS_OK; n++) {
-        qs_env *mem = qsi_env_mem_create(n);
-        qs_env *env = qsi_env_fault_create(mem);
+    for (struct qs_test_sweep sweep = {.how = how}; qs_test_sweep_on(&sweep);) {
+        qs_env *env = qs_test_sweep_env(&sweep);
         struct state state = {.counts = {.count = 0}};
         struct fixture fixture;
+        qs_status status;
 
-        start(&fixture, mem); /* cut off in the middle: generations that no checkpoint names */
-        QS_CHECK_OK(fill(&fixture, &state, QS_ERROR));
-        QS_CHECK_OK(checkpoint(&fixture, &state, QS_ERROR));
-        drop_some(&fixture, &state, 4);
-        QS_CHECK_OK(compact_all(&fixture, &state, QS_ERROR));
-        stop(&fixture);
-        qsi_env_fault_arm(env, QSI_FAULT_ANY, how, n, false);
-        status = run_recovery(env, &state, NULL);
-        QS_CHECK(status == QS_OK || is_expected(status));
-        if (status == QS_OK && qsi_env_fault_fired(env)) {
-            status = QS_EIO;
-        }
-        QS_CHECK_OK(run_recovery(mem, &state, QS_ERROR));
-        qsi_env_fault_destroy(env);
-        qsi_env_mem_destroy(mem);
+        start(&fixture, env);
+        run_halfway(&fixture, &state);
+        qs_test_sweep_calls(&sweep, env);
+        status = run_recovery(env, &state, QS_ERROR);
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(status == QS_OK || (sweep.has_failed && is_expected(status)));
+        QS_CHECK_OK(run_recovery(env, &state, QS_ERROR));
         fini(&state);
     }
 }
 
 QS_TEST(test_every_failed_allocation_is_reported_and_leaks_nothing)
 {
-    bool passed = false;
+    qs_status (*const parts[])(qs_env *, struct state *, qs_error *) = {run_session, run_recovery};
 
-    for (uint64_t n = 1; !passed; n++) {
-        struct qs_test_alloc failing = {.fail_at = n};
+    for (struct qs_test_sweep sweep = {.has_own_memory = true}; qs_test_sweep_on(&sweep);) {
+        qs_env *env = qsi_env_mem_create(1);
         struct state state = {.counts = {.count = 0}};
-        qs_env *env;
 
-        qs_test_alloc_use(&failing);
-        env = qsi_env_mem_try_create(n);
-        if (env != NULL) {
-            qs_status status = run_session(env, &state, NULL);
+        for (int part = 0; part < 2; part++) {
+            qs_status status;
 
+            qs_test_sweep_allocations(&sweep);
+            status = parts[part](env, &state, QS_ERROR);
+            qs_test_sweep_rest(&sweep);
             QS_CHECK(status == QS_OK || status == QS_ENOMEM);
-            passed = failing.calls < n;
-            failing.fail_at = 0;
             QS_CHECK_OK(run_recovery(env, &state, QS_ERROR));
-            failing.calls = 0;
-            failing.fail_at = n;
-            status = run_recovery(env, &state, NULL);
-            QS_CHECK(status == QS_OK || status == QS_ENOMEM);
-            passed = passed && failing.calls < n;
-            failing.fail_at = 0;
-            QS_CHECK_OK(run_recovery(env, &state, QS_ERROR));
-            qsi_env_mem_destroy(env);
         }
         fini(&state);
-        qs_test_alloc_end(&failing);
+        qsi_env_mem_destroy(env);
     }
 }
 
@@ -344,11 +328,7 @@ QS_SEED_TEST(test_power_cut_at_any_step)
 
     start(&fixture, sim);
     qsi_env_sim_on_step(sim, cut_before_step, &cuts);
-    QS_CHECK_OK(fill(&fixture, &state, QS_ERROR));
-    QS_CHECK_OK(checkpoint(&fixture, &state, QS_ERROR));
-    drop_some(&fixture, &state, 4);
-    QS_CHECK_OK(compact_all(&fixture, &state, QS_ERROR));
-    stop(&fixture);
+    run_halfway(&fixture, &state);
     QS_CHECK_OK(run_recovery(sim, &state, QS_ERROR)); /* power goes during recovery, too */
     memcpy(state.is_live, state.is_durable, sizeof state.is_live);
     start(&fixture, sim);

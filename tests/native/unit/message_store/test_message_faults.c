@@ -5,7 +5,7 @@
  * 2, ... until it passes, and with power cuts before each of its steps; afterwards a store
  * opened on what is left has every durable body, and of the others only whole ones. */
 #include "counts_fixture.h"
-#include "qs_test_faults.h"
+#include "qs_test_sweep.h"
 
 #define BODY_COUNT 12
 
@@ -148,72 +148,55 @@ static bool is_expected(qs_status status)
 
 QS_FAULT_TEST(test_every_failed_call_leaves_the_durable_bodies_whole)
 {
-    qs_status status = QS_EIO;
-
-    for (uint64_t n = 1; status != QS_OK; n++) {
-        qs_env *mem = qsi_env_mem_create(n);
-        qs_env *env = qsi_env_fault_create(mem);
+    for (struct qs_test_sweep sweep = {.how = how}; qs_test_sweep_on(&sweep);) {
+        qs_env *env = qs_test_sweep_env(&sweep);
         struct bodies bodies = {.written = 0};
         qs_error error = {.status = QS_OK};
+        qs_status status;
 
-        qsi_env_fault_arm(env, QSI_FAULT_ANY, how, n, false);
+        qs_test_sweep_calls(&sweep, env);
         status = run_session(env, &bodies, &error);
-        QS_CHECK(status == QS_OK || is_expected(status));
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(status == QS_OK || (sweep.has_failed && is_expected(status)));
         QS_CHECK(status == QS_OK || error.status == status);
-        if (status == QS_OK && qsi_env_fault_fired(env)) {
-            status = QS_EIO; /* it made no difference, as it should with EINTR: go on */
-        }
-        qsi_env_fault_arm(env, QSI_FAULT_ANY, how, 0, false);
         check_durable(env, &bodies, true);
-        qsi_env_fault_destroy(env);
-        qsi_env_mem_destroy(mem);
     }
 }
 
 QS_FAULT_TEST(test_recovery_that_fails_can_be_repeated)
 {
-    qs_status status = QS_EIO;
-
-    for (uint64_t n = 1; status != QS_OK; n++) {
-        qs_env *mem = qsi_env_mem_create(n);
-        qs_env *env = qsi_env_fault_create(mem);
+    for (struct qs_test_sweep sweep = {.how = how}; qs_test_sweep_on(&sweep);) {
+        qs_env *env = qs_test_sweep_env(&sweep);
         struct bodies bodies = {.written = 0};
-        qs_error error;
+        qs_status status;
 
-        QS_CHECK(run_session(mem, &bodies, &error) == QS_OK);
+        QS_CHECK_OK(run_session(env, &bodies, QS_ERROR));
         forget_first_file(&bodies);
-        qsi_env_fault_arm(env, QSI_FAULT_ANY, how, n, false);
-        status = run_recovery(env, &bodies, &error);
-        QS_CHECK(status == QS_OK || is_expected(status));
-        if (status == QS_OK && qsi_env_fault_fired(env)) {
-            status = QS_EIO;
-        }
-        qsi_env_fault_arm(env, QSI_FAULT_ANY, how, 0, false);
-        QS_CHECK(run_recovery(env, &bodies, &error) == QS_OK);
-        qsi_env_fault_destroy(env);
-        qsi_env_mem_destroy(mem);
+        qs_test_sweep_calls(&sweep, env);
+        status = run_recovery(env, &bodies, QS_ERROR);
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(status == QS_OK || (sweep.has_failed && is_expected(status)));
+        QS_CHECK_OK(run_recovery(env, &bodies, QS_ERROR));
     }
 }
 
 QS_TEST(test_every_failed_allocation_is_reported_and_leaks_nothing)
 {
-    qs_status status = QS_ENOMEM;
-
-    for (uint64_t n = 1; status != QS_OK; n++) {
-        struct qs_test_alloc failing = {.fail_at = n};
+    for (struct qs_test_sweep sweep = {.has_own_memory = true}; qs_test_sweep_on(&sweep);) {
         struct bodies bodies = {.written = 0};
         qs_env *env;
 
-        qs_test_alloc_use(&failing);
-        env = qsi_env_mem_try_create(n);
+        qs_test_sweep_allocations(&sweep);
+        env = qsi_env_mem_try_create(1);
         if (env != NULL) {
-            status = run_session(env, &bodies, NULL);
+            qs_status status = run_session(env, &bodies, QS_ERROR);
             QS_CHECK(status == QS_OK || status == QS_ENOMEM);
-            failing.fail_at = 0;
-            check_durable(env, &bodies, true);
-            qsi_env_mem_destroy(env);
         }
-        qs_test_alloc_end(&failing);
+        qs_test_sweep_rest(&sweep);
+        if (env != NULL) {
+            check_durable(env, &bodies, true);
+        }
+        qsi_env_mem_destroy(env);
     }
 }
 

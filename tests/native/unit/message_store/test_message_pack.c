@@ -1,6 +1,7 @@
 /* Packs of small bodies: where they go, when they are durable, and that they are bodies like any
  * other afterwards. */
 #include "counts_fixture.h"
+#include "qs_test_sweep.h"
 
 static const uint32_t sizes[] = {0, 1, 7, 8, 9, 100, 511, 512, 513, 1500};
 enum { COUNT = sizeof sizes / sizeof sizes[0] };
@@ -137,20 +138,18 @@ MESSAGES_TEST(test_packed_bodies_are_counted_compacted_and_recovered)
 
 QS_TEST(test_pack_that_fails_leaves_nothing)
 {
-    qs_status status = QS_ENOMEM;
-
-    for (uint64_t n = 1; status != QS_OK; n++) {
-        qs_env *mem = qsi_env_mem_create(1);
-        qs_env *env = qsi_env_fault_create(mem);
+    for (struct qs_test_sweep sweep = {.how = QSI_FAULT_EIO}; qs_test_sweep_on(&sweep);) {
+        qs_env *env = qs_test_sweep_env(&sweep);
         struct fixture fixture;
         struct qsi_body_ref refs[COUNT];
         struct checkpoint checkpoint = {0};
+        qs_status status;
 
         start(&fixture, env);
-        qsi_env_fault_arm(env, QSI_FAULT_ANY, QSI_FAULT_EIO, n, false);
+        qs_test_sweep_calls(&sweep, env);
         status = try_put_pack(&fixture, sizes, COUNT, 1, refs, NULL);
-        QS_CHECK(status == QS_OK || status == QS_EIO);
-        qsi_env_fault_arm(env, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(status == (sweep.has_failed ? QS_EIO : QS_OK));
         put_pack(&fixture, 20, refs);
         check_pack(&fixture, 20, refs);
         QS_CHECK_OK(qsi_message_store_sync_packs(fixture.messages, QS_ERROR));
@@ -164,7 +163,5 @@ QS_TEST(test_pack_that_fails_leaves_nothing)
         }
         stop(&fixture);
         qsi_buf_fini(&checkpoint.records);
-        qsi_env_fault_destroy(env);
-        qsi_env_mem_destroy(mem);
     }
 }
