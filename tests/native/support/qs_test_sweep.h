@@ -27,6 +27,7 @@ struct qs_test_sweep {
     struct qs_test_alloc *memory;
     bool has_own_memory;
     uint64_t fewest; /* as many fail at least, one if 0 */
+    uint64_t thins;  /* the later, the fewer: the n-th is followed by the one n / thins behind it */
     uint64_t n;      /* the call, or the allocation, that fails */
     bool has_failed; /* it did */
     struct qs_test_alloc own;
@@ -61,7 +62,8 @@ static inline bool qs_test_sweep_on(struct qs_test_sweep *sweep)
     }
     sweep->alive = sweep->memory != NULL ? sweep->memory->alive : 0;
     sweep->has_failed = false;
-    QS_CHECK(sweep->n++ < QS_TEST_SWEEP_MAX);
+    sweep->n += 1 + (sweep->thins != 0 ? sweep->n / sweep->thins : 0);
+    QS_CHECK(sweep->n < QS_TEST_SWEEP_MAX);
     return true;
 }
 

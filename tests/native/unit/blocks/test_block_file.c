@@ -1,7 +1,7 @@
 /* Block files: what is written is read back, what a crash left between blocks is in nobody's way,
  * and times are exact to the row. */
 #include "block_made.h"
-#include "qs_test_faults.h"
+#include "qs_test_sweep.h"
 
 static void check_look_up(const struct made *made)
 {
@@ -203,44 +203,34 @@ QS_TEST(test_block_ends_before_its_times_do_not_fit)
  * failure left. */
 QS_FAULT_TEST(test_write_that_fails_can_be_repeated)
 {
-    bool fired = true;
-
-    for (uint64_t n = 1; fired; n++) {
-        qs_env *mem = qsi_env_mem_create(n);
-        qs_env *env = qsi_env_fault_create(mem);
+    for (struct qs_test_sweep sweep = {.how = how}; qs_test_sweep_on(&sweep);) {
+        qs_env *env = qs_test_sweep_env(&sweep);
         struct made made = {.file = {.owner = OWNER, .number = 0}};
         struct fixture fixture;
-        qs_status status = QS_OK;
         uint32_t step = 0;
 
         start(&fixture, env);
-        qsi_env_fault_arm(env, QSI_FAULT_ANY, how, n, false);
+        qs_test_sweep_calls(&sweep, env);
         while (step < 5) {
             uint64_t random = step;
             uint32_t before = made.file.block_count;
-            status = step < 4 ? add_blocks(&fixture, &made, 1, step == 2, &random, QS_ERROR)
-                              : seal(&fixture, &made, QS_ERROR);
+            qs_status status = step < 4
+                                   ? add_blocks(&fixture, &made, 1, step == 2, &random, QS_ERROR)
+                                   : seal(&fixture, &made, QS_ERROR);
             if (status == QS_OK) {
                 step++;
                 continue;
             }
             QS_CHECK(status == QS_EIO || status == QS_ESTORE_FULL || status == QS_ECORRUPT);
             QS_CHECK(made.file.block_count == before && !made.file.sealed);
-            qsi_env_fault_arm(env, QSI_FAULT_ANY, how, 0, false);
+            qs_test_sweep_rest(&sweep);
             if (made.file.block_count > 0) {
                 check_file(&fixture, &made);
             }
-            qsi_env_fault_arm(env, QSI_FAULT_ANY, how, 0, false);
         }
-        fired = qsi_env_fault_fired(env) || status != QS_OK || qsi_env_fault_calls(env) >= n;
-        qsi_env_fault_arm(env, QSI_FAULT_ANY, how, 0, false);
+        qs_test_sweep_rest(&sweep);
         check_file(&fixture, &made);
         stop(&fixture);
-        qsi_env_fault_destroy(env);
-        qsi_env_mem_destroy(mem);
-        if (n > 200) {
-            break;
-        }
     }
 }
 

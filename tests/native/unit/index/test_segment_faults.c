@@ -6,7 +6,7 @@
  * succeed when it is repeated.  And it is run with power cuts before each of its steps: what was
  * durable must read back from what is left. */
 #include "index_fixture.h"
-#include "qs_test_faults.h"
+#include "qs_test_sweep.h"
 
 #define ENTRIES 512u /* four pages of slots */
 
@@ -242,21 +242,18 @@ static bool is_expected(qs_status status)
 QS_FAULT_TEST(test_step_whose_call_fails_can_be_repeated)
 {
     static struct model model;
-    bool has_fired = true;
 
-    for (uint64_t n = 1; has_fired; n++) {
-        qs_env *mem = qsi_env_mem_create(n);
-        qs_env *env = qsi_env_fault_create(mem);
+    for (struct qs_test_sweep sweep = {.how = how}; qs_test_sweep_on(&sweep);) {
+        qs_env *env = qs_test_sweep_env(&sweep);
         qs_error error = {.status = QS_OK};
         struct run run;
         qs_status status;
 
         run_init(&run, &model);
         start(&run.fixture, env, ENTRIES);
-        qsi_env_fault_arm(env, QSI_FAULT_ANY, how, n, false);
+        qs_test_sweep_calls(&sweep, env);
         status = go_on(&run, &error);
-        has_fired = qsi_env_fault_fired(env);
-        qsi_env_fault_arm(env, QSI_FAULT_ANY, how, 0, false);
+        qs_test_sweep_rest(&sweep);
         QS_CHECK(status == QS_OK || (is_expected(status) && error.status == status));
         QS_CHECK(status != QS_ESTORE_FULL || how == QSI_FAULT_ENOSPC);
         /* Only a sync takes an interruption for a failure. */
@@ -267,8 +264,6 @@ QS_FAULT_TEST(test_step_whose_call_fails_can_be_repeated)
         }
         check_run(&run);
         stop(&run.fixture);
-        qsi_env_fault_destroy(env);
-        qsi_env_mem_destroy(mem);
     }
 }
 
@@ -332,30 +327,26 @@ QS_TEST(test_writer_that_failed_fails_to_the_end)
 QS_BOOL_TEST(test_every_failed_allocation_is_reported_and_leaks_nothing, is_sticky)
 {
     static struct model model;
-    struct qs_test_alloc failing;
-    bool has_failed = true;
 
-    for (uint64_t n = 1; has_failed; n += 1 + n / 64) {
+    for (struct qs_test_sweep sweep = {.has_own_memory = true, .is_sticky = is_sticky, .thins = 64};
+         qs_test_sweep_on(&sweep);) {
+        qs_env *env = qsi_env_mem_create(1);
         struct run run;
         qs_status status;
-        qs_env *env;
 
         run_init(&run, &model);
-        qs_test_alloc_install(&failing);
-        env = qsi_env_mem_create(n);
-        qs_test_alloc_arm(&failing, n, is_sticky);
+        qs_test_sweep_allocations(&sweep);
         status = try_start(&run.fixture, env, ENTRIES, QS_ERROR);
         if (status == QS_OK) {
             status = go_on(&run, QS_ERROR);
-            has_failed = failing.has_failed;
-            qs_test_alloc_arm(&failing, 0, false);
+            qs_test_sweep_rest(&sweep);
             check_run(&run);
             QS_CHECK_OK(go_on(&run, QS_ERROR));
             stop(&run.fixture);
         }
+        qs_test_sweep_rest(&sweep);
         QS_CHECK(status == QS_OK || status == QS_ENOMEM);
         qsi_env_mem_destroy(env);
-        qs_test_alloc_end(&failing);
     }
 }
 

@@ -3,6 +3,7 @@
  * Method: a segment of such messages is loaded whole, in parts, and with gaps, and compared with
  * its model; then it is damaged, one bit at a time, and each load must have all others. */
 #include "index_fixture.h"
+#include "qs_test_sweep.h"
 
 #define ENTRIES 2048u
 #define SECOND 700u /* begins on a page of its own, with an envelope of its own */
@@ -100,23 +101,20 @@ QS_TEST(test_memory_that_runs_out_is_told_and_freed)
 {
     struct fixture fixture;
     struct qs_test_alloc failing;
-    qs_status status = QS_ENOMEM;
 
     qs_test_alloc_install(&failing);
     start_in_memory(&fixture, ENTRIES);
     write_plain(&fixture);
-    for (uint64_t n = 1; status != QS_OK; n++) {
+    for (struct qs_test_sweep sweep = {.memory = &failing}; qs_test_sweep_on(&sweep);) {
         struct qsi_segment_load load = {
             .from = 0, .to = ENTRIES, .wanted = model.put, .bytes_max = UINT64_MAX};
-        uint64_t alive = failing.alive;
+        qs_status status;
 
-        QS_CHECK(n < 100);
-        qs_test_alloc_arm(&failing, n, false);
+        qs_test_sweep_allocations(&sweep);
         status = qsi_segment_load(fixture.index, &model.file, &load, QS_ERROR);
-        QS_CHECK(status == (failing.has_failed ? QS_ENOMEM : QS_OK));
-        qs_test_alloc_arm(&failing, 0, false);
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(status == (sweep.has_failed ? QS_ENOMEM : QS_OK));
         load_fini(&load);
-        QS_CHECK(failing.alive == alive);
     }
     stop_in_memory(&fixture);
     qs_test_alloc_end(&failing);

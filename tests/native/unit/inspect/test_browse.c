@@ -5,6 +5,7 @@
 #include "../engine/arrow_table.h"
 #include "../engine/engine_fixture.h"
 #include "qs_test_alloc.h"
+#include "qs_test_sweep.h"
 
 #define MESSAGES 300
 #define LARGE 9000
@@ -212,7 +213,6 @@ ENGINE_TEST(test_an_owner_and_a_reader_exclude_each_other_and_readers_do_not)
 ENGINE_TEST(test_each_failing_allocation_of_a_browse_is_told_and_leaves_nothing)
 {
     struct qs_test_alloc allocator;
-    qs_status status = QS_ENOMEM;
     uint64_t rows;
 
     if (engine->memory == NULL) {
@@ -220,10 +220,11 @@ ENGINE_TEST(test_each_failing_allocation_of_a_browse_is_told_and_leaves_nothing)
     }
     fill(engine);
     qs_test_alloc_install(&allocator);
-    for (uint64_t n = 1; status == QS_ENOMEM; n++) {
-        qs_test_alloc_arm(&allocator, n, false);
+    for (struct qs_test_sweep sweep = {.memory = &allocator}; qs_test_sweep_on(&sweep);) {
+        qs_status status;
+        qs_test_sweep_allocations(&sweep);
         status = browse_all(engine->store, &rows);
-        qs_test_alloc_arm(&allocator, 0, false);
+        qs_test_sweep_rest(&sweep);
         QS_CHECK(status == QS_ENOMEM || (status == QS_EEMPTY && rows == MESSAGES));
     }
     qs_allocator_set(NULL);

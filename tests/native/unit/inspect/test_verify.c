@@ -2,6 +2,7 @@
 #include "../engine/engine_fixture.h"
 #include "qs_test_alloc.h"
 #include "qs_test_dirs.h"
+#include "qs_test_sweep.h"
 
 /* Segments, message files and a checkpoint, a journal behind it, settled messages everywhere. */
 static void fill(struct engine *engine)
@@ -94,18 +95,18 @@ QS_TEST(test_failing_calls_are_told)
 {
     struct engine engine, dead;
     qs_verified verified;
-    bool fired = true;
+    qs_env *env;
 
     start(&engine, &dead);
-    for (uint64_t n = 1; fired; n++) {
-        qs_env *env = qsi_env_fault_create(engine.env);
+    env = qsi_env_fault_create(engine.env);
+    for (struct qs_test_sweep sweep = {.how = QSI_FAULT_EIO}; qs_test_sweep_on(&sweep);) {
         qs_status status;
-        qsi_env_fault_arm(env, QSI_FAULT_ANY, QSI_FAULT_EIO, n, false);
+        qs_test_sweep_calls(&sweep, env);
         status = verify_in(&engine, env, &verified);
-        fired = qsi_env_fault_fired(env);
-        QS_CHECK(status == (fired ? QS_EIO : QS_OK));
-        qsi_env_fault_destroy(env);
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(status == (sweep.has_failed ? QS_EIO : QS_OK));
     }
+    qsi_env_fault_destroy(env);
     stop(&engine, &dead);
 }
 
@@ -117,18 +118,15 @@ QS_TEST(test_without_memory_nothing_leaks)
 
     qs_test_alloc_install(&state);
     start(&engine, &dead);
-    state.has_failed = true;
-    for (uint64_t n = 1; state.has_failed; n++) {
-        uint64_t alive = state.alive;
+    for (struct qs_test_sweep sweep = {.memory = &state}; qs_test_sweep_on(&sweep);) {
         qs_status status;
-        qs_test_alloc_arm(&state, n, false);
+        qs_test_sweep_allocations(&sweep);
         status = verify_in(&engine, engine.env, &verified);
+        qs_test_sweep_rest(&sweep);
         /* Some allocations can be done without, as at an open. */
-        QS_CHECK(status == QS_OK || (state.has_failed && status == QS_ENOMEM));
+        QS_CHECK(status == QS_OK || (sweep.has_failed && status == QS_ENOMEM));
         QS_CHECK(verified.damages == 0);
-        QS_CHECK(state.alive == alive);
     }
-    qs_test_alloc_arm(&state, 0, false);
     stop(&engine, &dead);
     qs_allocator_set(NULL);
 }

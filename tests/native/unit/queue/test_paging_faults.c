@@ -1,6 +1,7 @@
 /* Paging while memory or a disk fails, and when the power is cut: nothing that was named is
  * lost. */
 #include "paging_fixture.h"
+#include "qs_test_sweep.h"
 #include "queue_publish.h"
 #include "queue_replay.h"
 #include "queue_settle.h"
@@ -10,9 +11,8 @@
  * works the next time. */
 QS_TEST(test_every_allocation_may_fail)
 {
-    uint64_t failures = 0;
-
-    for (uint64_t n = 1;; n++) {
+    for (struct qs_test_sweep sweep = {.memory = &memory, .fewest = 50};
+         qs_test_sweep_on(&sweep);) {
         struct fixture fixture;
         struct qsi_flush flush;
         struct qsi_page_in page;
@@ -20,7 +20,6 @@ QS_TEST(test_every_allocation_may_fail)
         struct qsi_carried carried = {0};
         struct qsi_stretch stretch;
         qs_status status;
-        bool failed = false;
 
         start(&fixture, 64, true);
         publish(&fixture, 0, 100, 3, true);
@@ -28,7 +27,7 @@ QS_TEST(test_every_allocation_may_fail)
         publish(&fixture, 120, 200, 0, true);
         QS_CHECK(take_some(&fixture, 3, &stretch));
         requeue_all(&fixture, &stretch);
-        qs_test_alloc_arm(&memory, n, false);
+        qs_test_sweep_allocations(&sweep);
         for (uint32_t guard = 0; guard < 100; guard++) {
             status =
                 qsi_flush_begin(&flush, &fixture.queue, fixture.queue.container.flushed_seq, 2000);
@@ -76,16 +75,10 @@ QS_TEST(test_every_allocation_may_fail)
             }
             QS_CHECK(status == QS_OK || status == QS_ENOMEM);
         }
-        failed = memory.has_failed;
-        qs_test_alloc_arm(&memory, 0, false);
-        failures += failed ? 1 : 0;
+        qs_test_sweep_rest(&sweep);
         QS_CHECK(drain(&fixture) == 320);
         finish(&fixture);
-        if (!failed) {
-            break;
-        }
     }
-    QS_CHECK(failures > 50);
 }
 
 /* What settling notes of messages on the disk has its memory before they are there only. */
@@ -123,25 +116,20 @@ QS_BOOL_TEST(test_settling_messages_on_the_disk_needs_no_memory, loaded)
 /* Call n of the disk fails, once: the job fails whole, and works the next time. */
 QS_TEST(test_every_call_of_a_disk_may_fail)
 {
-    qs_env *inner = NULL;
-    bool fired = true;
-
-    for (uint64_t n = 1; fired; n++) {
+    for (struct qs_test_sweep sweep = {.how = QSI_FAULT_EIO}; qs_test_sweep_on(&sweep);) {
         struct fixture fixture;
         struct qsi_flush flush;
         struct qsi_page_in page;
         enum qsi_page_in_begun begun;
-        qs_env *env;
+        qs_env *env = qs_test_sweep_env(&sweep);
         qs_status status;
 
-        inner = qsi_env_mem_create(1);
-        env = inner != NULL ? qsi_env_fault_create(inner) : NULL;
+        sweep.how = sweep.n % 2 == 0 ? QSI_FAULT_EIO : QSI_FAULT_ENOSPC;
         start_in(&fixture, env, 64, true);
         publish(&fixture, 0, 100, 3, true);
         publish(&fixture, 100, 20, 0, false);
         publish(&fixture, 120, 100, 0, true);
-        qsi_env_fault_arm(env, QSI_FAULT_ANY, n % 2 == 0 ? QSI_FAULT_EIO : QSI_FAULT_ENOSPC, n,
-                          false);
+        qs_test_sweep_calls(&sweep, env);
         while ((status = qsi_flush_begin(&flush, &fixture.queue,
                                          fixture.queue.container.flushed_seq, UINT64_MAX)) ==
                QS_OK) {
@@ -157,14 +145,11 @@ QS_TEST(test_every_call_of_a_disk_may_fail)
             QS_CHECK_OK(qsi_page_in_end(&page, status == QS_OK));
         }
         QS_CHECK(begun == QSI_PAGE_IN_NOTHING);
-        fired = qsi_env_fault_fired(env);
-        qsi_env_fault_arm(env, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
+        qs_test_sweep_rest(&sweep);
         QS_CHECK(drain(&fixture) == 220);
         release_all(&fixture, false);
         QS_CHECK(referenced_bytes(&fixture) == 0);
         stop_files(&fixture);
-        qsi_env_fault_destroy(env);
-        qsi_env_mem_destroy(inner);
     }
 }
 

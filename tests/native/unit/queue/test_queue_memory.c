@@ -1,5 +1,6 @@
 /* A queue without memory: reserving may fail, and what comes behind cannot. */
 #include "plain_queue_fixture.h"
+#include "qs_test_sweep.h"
 #include "queue_publish.h"
 
 QS_TEST(test_reserving_may_fail_and_pushing_cannot)
@@ -9,13 +10,13 @@ QS_TEST(test_reserving_may_fail_and_pushing_cannot)
     struct qsi_run *run;
 
     QS_CHECK(chunk != NULL);
-    for (uint64_t n = 1;; n++) {
+    for (struct qs_test_sweep sweep = {.memory = &memory}; qs_test_sweep_on(&sweep);) {
         uint64_t pushed = 0;
         bool failed = false;
 
         begin(&queue);
         chunk->used = 0;
-        qs_test_alloc_arm(&memory, n, false);
+        qs_test_sweep_allocations(&sweep);
         while (pushed < 200) {
             qs_status status = qsi_queue_reserve_message(&queue.container, chunk, pushed % 90 < 80);
 
@@ -28,12 +29,9 @@ QS_TEST(test_reserving_may_fail_and_pushing_cannot)
                                             pushed % 90 < 80, false) == pushed);
             pushed += 1;
         }
-        QS_CHECK(queue.ready_count == 200 && failed == memory.has_failed);
-        qs_test_alloc_arm(&memory, 0, false);
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(queue.ready_count == 200 && failed == sweep.has_failed);
         end(&queue);
-        if (!failed) {
-            break;
-        }
     }
     chunk->used = 0;
     put_record(chunk, 10, 0);
@@ -48,33 +46,31 @@ QS_TEST(test_reserving_may_fail_and_pushing_cannot)
  * whatever happens before. */
 QS_TEST(test_room_that_was_made_in_part_harms_nobody)
 {
-    for (uint64_t n = 1;; n++) {
+    for (struct qs_test_sweep sweep = {.memory = &memory}; qs_test_sweep_on(&sweep);) {
         struct qsi_queue queue;
         struct qsi_stretch stretch;
         qs_status status;
 
         begin_with(&queue, 64);
         push_batch(&queue, 10, 1, 0, true);
-        qs_test_alloc_arm(&memory, n, false);
+        qs_test_sweep_allocations(&sweep);
         status = qsi_queue_reserve(&queue.container, 2, 300, true);
-        QS_CHECK(status == (memory.has_failed ? QS_ENOMEM : QS_OK));
-        qs_test_alloc_arm(&memory, 0, false);
-        if (n % 2 == 0) {
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(status == (sweep.has_failed ? QS_ENOMEM : QS_OK));
+        if (sweep.n % 2 == 0) {
             QS_CHECK_OK(
                 qsi_queue_skip_to(&queue.container, 100)); /* into a segment that was reserved */
         }
-        push_batch(&queue, 100, 1, 0, n % 3 != 0);
+        push_batch(&queue, 100, 1, 0, sweep.n % 3 != 0);
         QS_CHECK(queue.ready_count == 110);
         for (uint64_t seq = 0; take(&queue, 64, &stretch); seq += stretch.count) {
-            seq = n % 2 == 0 && seq == 10 ? 100 : seq;
+            seq = sweep.n % 2 == 0 && seq == 10 ? 100 : seq;
             QS_CHECK(seq_of(&stretch) == seq);
             settle_all(&queue, &stretch);
         }
         check_empty(&queue);
         end(&queue);
-        if (status == QS_OK) {
-            break;
-        }
+        drop_arena();
     }
 }
 

@@ -1,6 +1,7 @@
 /* Streams in the engine: declared, published to in every way, read back by offset, and there again
  * after a restart, a crash, a checkpoint and retention. */
 #include "qs_test_calls.h"
+#include "qs_test_sweep.h"
 #include "streams_fixture.h"
 
 ENGINE_TEST(test_transient_messages_are_kept_in_a_stream_and_not_in_a_queue)
@@ -135,23 +136,23 @@ ENGINE_TEST(test_verify_reads_the_files_of_streams)
 
 ENGINE_TEST(test_a_call_that_fails_is_no_damage_of_a_stream)
 {
-    bool fired = true;
+    qs_env *env;
 
     write_files(engine);
     declare_stream(engine, "s");
     fill(engine, "s", 0, 300, 300, PERSISTENT);
     QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
     engine_close(engine);
-    for (uint64_t n = 1; fired; n++) {
-        qs_env *env = qsi_env_fault_create(engine->env);
+    env = qsi_env_fault_create(engine->env);
+    for (struct qs_test_sweep sweep = {.how = QSI_FAULT_EIO}; qs_test_sweep_on(&sweep);) {
         qs_verified verified;
         qs_status status;
-        qsi_env_fault_arm(env, QSI_FAULT_ANY, QSI_FAULT_EIO, n, false);
+        qs_test_sweep_calls(&sweep, env);
         status = qs_store_verify(engine->path, env, NULL, &verified, QS_ERROR);
-        fired = qsi_env_fault_fired(env);
-        QS_CHECK(status == (fired ? QS_EIO : QS_OK));
-        qsi_env_fault_destroy(env);
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(status == (sweep.has_failed ? QS_EIO : QS_OK));
     }
+    qsi_env_fault_destroy(env);
     engine_open(engine);
 }
 
