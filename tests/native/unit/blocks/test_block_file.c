@@ -1,7 +1,7 @@
 /* Block files: what is written is read back, what a crash left between blocks is in nobody's way,
  * and times are exact to the row. */
 #include "block_made.h"
-#include "qs_test_sweep.h"
+#include "qs_test_faults.h"
 
 static void check_look_up(const struct made *made)
 {

@@ -4,6 +4,7 @@
  * argument. */
 #include "confirms.h"
 #include "qs_test_memory.h"
+#include "qs_test_sweep.h"
 
 static uint64_t durable_now; /* what those who reserve know of */
 
@@ -306,11 +307,11 @@ CONFIRMS_TEST(test_confirming_ahead_may_lack_memory_and_changes_nothing_then)
 
 QS_TEST(test_reserving_may_fail_and_adding_cannot)
 {
-    for (uint64_t n = 1;; n++) {
+    for (struct qs_test_sweep sweep = {.memory = &memory}; qs_test_sweep_on(&sweep);) {
         struct qsi_confirms confirms = {0};
         bool failed = false;
 
-        qs_test_alloc_arm(&memory, n, false);
+        qs_test_sweep_allocations(&sweep);
         for (uint64_t i = 0; i < 100;) {
             if (qsi_confirms_reserve(&confirms, 0) != QS_OK) {
                 QS_CHECK(!failed);
@@ -320,10 +321,8 @@ QS_TEST(test_reserving_may_fail_and_adding_cannot)
             i += 1;
             QS_CHECK(qsi_confirms_add(&confirms, 1, i % 2 == 0 ? 10 * i : 0) == i);
         }
-        qs_test_alloc_arm(&memory, 0, false);
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(failed == sweep.has_failed);
         qsi_confirms_fini(&confirms);
-        if (!failed) {
-            break;
-        }
     }
 }

@@ -2,6 +2,7 @@
  * each comes, whatever lies between. */
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
+#include "qs_test_sweep.h"
 
 static void publish_later(struct engine *engine, const char *queue, const char *body,
                           uint64_t seconds, qs_slice properties)
@@ -177,11 +178,7 @@ QS_BOOL_TEST(test_delayed_messages_leave_memory, persistent)
 /* Whatever allocation fails: a delay happened, or it did not. */
 QS_BOOL_TEST(test_a_delay_without_memory_did_not_happen, in_transaction)
 {
-    struct qs_test_alloc memory;
-    bool is_done = false;
-
-    qs_test_alloc_install(&memory);
-    for (uint64_t n = 1; !is_done; n++) {
+    for (struct qs_test_sweep sweep = {.has_own_memory = true}; qs_test_sweep_on(&sweep);) {
         struct engine engine;
         qs_receipt receipt;
         qs_status published, nacked, committed = QS_OK;
@@ -194,15 +191,14 @@ QS_BOOL_TEST(test_a_delay_without_memory_did_not_happen, in_transaction)
         if (in_transaction) {
             QS_CHECK_OK(qs_channel_tx_select(engine.channel, QS_ERROR));
         }
-        qs_test_alloc_arm(&memory, n, false);
+        qs_test_sweep_allocations(&sweep);
         published = qs_channel_publish(engine.channel, text(""), text("q"), PERSISTENT, text("b"),
                                        0, 5000000, &receipt, NULL);
         nacked = qs_channel_nack(engine.channel, 1, QS_REQUEUE, 5000000, NULL);
         if (in_transaction) {
             committed = qs_channel_tx_commit(engine.channel, NONE, 0, &repeated, NULL);
         }
-        is_done = !memory.has_failed;
-        qs_test_alloc_arm(&memory, 0, false);
+        qs_test_sweep_rest(&sweep);
         if (committed == QS_ESTORE_FAILED) { /* files in memory grow; no others need memory to */
             qs_channel_close(engine.channel);
             (void)qs_store_close(engine.store, NULL);
@@ -212,7 +208,7 @@ QS_BOOL_TEST(test_a_delay_without_memory_did_not_happen, in_transaction)
         QS_CHECK((published == QS_OK || published == QS_ENOMEM) &&
                  (nacked == QS_OK || nacked == QS_ENOMEM) &&
                  (committed == QS_OK || committed == QS_ENOMEM));
-        QS_CHECK(!is_done || (published == QS_OK && nacked == QS_OK && committed == QS_OK));
+        QS_CHECK(sweep.has_failed || (published == QS_OK && nacked == QS_OK && committed == QS_OK));
         if (committed == QS_OK) {
             check_delayed(&engine, "q", 0, nacked == QS_OK ? 0 : 1,
                           (published == QS_OK ? 1u : 0u) + (nacked == QS_OK ? 1u : 0u));
@@ -221,7 +217,6 @@ QS_BOOL_TEST(test_a_delay_without_memory_did_not_happen, in_transaction)
         }
         engine_stop(&engine);
     }
-    qs_allocator_set(NULL);
 }
 
 int main(void)

@@ -2,6 +2,7 @@
 #include "arrow_table.h"
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
+#include "qs_test_faults.h"
 
 /* The store's own environment is one that fails on demand. */
 static void start_faulty(struct engine *engine, enum place place)
@@ -197,24 +198,20 @@ QS_TEST(test_open_and_close_survive_a_fault_of_any_call)
     publish(&engine, "q", "small");
     publish(&engine, "q", large);
     engine_close(&engine);
-    for (uint64_t n = 1;; n++) {
+    for (struct qs_test_sweep sweep = {.how = QSI_FAULT_EIO}; qs_test_sweep_on(&sweep);) {
         qs_store *store;
         qs_status status;
 
-        qsi_env_fault_arm(engine.env, QSI_FAULT_ANY, QSI_FAULT_EIO, n, false);
+        qs_test_sweep_calls(&sweep, engine.env);
         status = qs_store_open(&store, engine.path, &engine.options, engine.env, QS_ERROR);
         if (status == QS_OK) {
             status = qs_store_close(store, QS_ERROR);
-            if (!qsi_env_fault_fired(engine.env)) {
-                QS_CHECK(status == QS_OK);
-                break;
-            }
         } else {
             QS_CHECK(store == NULL && status == QS_EIO);
         }
-        QS_CHECK(n < 1000);
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(sweep.has_failed || status == QS_OK);
     }
-    qsi_env_fault_arm(engine.env, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
     engine_open(&engine);
     get(&engine, "q", "small");
     get(&engine, "q", large);

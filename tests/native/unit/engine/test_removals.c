@@ -1,5 +1,6 @@
 /* Dead letters, refusals and rejects where something is in the way: memory, room, damage, a
  * queue that is full.  Nothing that was rejected is lost or moved twice. */
+#include "qs_test_sweep.h"
 #include "removals_fixture.h"
 
 #define LARGE 20000 /* bytes of a body that goes to the message store */
@@ -105,27 +106,22 @@ ENGINE_TEST(test_rejects_of_a_transaction_find_what_is_outstanding)
  * of it happens, once. */
 QS_TEST(test_a_commit_with_rejects_that_fails_can_be_tried_again)
 {
-    struct qs_test_alloc alloc;
-    uint64_t failed = 0;
-
-    qs_test_alloc_install(&alloc);
-    for (uint64_t n = 1;; n++) {
+    for (struct qs_test_sweep sweep = {.has_own_memory = true, .fewest = 10};
+         qs_test_sweep_on(&sweep);) {
         struct engine engine;
         qs_status status;
 
         begin_rejects(&engine);
-        qs_test_alloc_arm(&alloc, n, false);
+        qs_test_sweep_allocations(&sweep);
         status = commit(&engine);
-        if (!alloc.has_failed || status == QS_ESTORE_FAILED) { /* it was the disk's */
-            qs_test_alloc_arm(&alloc, 0, false);
+        qs_test_sweep_rest(&sweep);
+        if (status == QS_ESTORE_FAILED) { /* it was the disk's */
             qs_channel_close(engine.channel);
             (void)!qs_store_close(engine.store, NULL);
             engine_fini(&engine);
-            break;
+            continue;
         }
-        qs_test_alloc_arm(&alloc, 0, false);
         if (status != QS_OK) {
-            failed++;
             QS_CHECK(status == QS_ENOMEM);
             check_counts(&engine, "q", 0, 8);
             check_counts(&engine, "dead", 0, 0);
@@ -139,8 +135,6 @@ QS_TEST(test_a_commit_with_rejects_that_fails_can_be_tried_again)
         check_counts(&engine, "dead", 5, 0);
         engine_stop(&engine);
     }
-    QS_CHECK(failed > 10 && alloc.alive == 0);
-    qs_allocator_set(NULL);
 }
 
 /* ---- memory ---- */
@@ -148,14 +142,12 @@ QS_TEST(test_a_commit_with_rejects_that_fails_can_be_tried_again)
 /* A reject that fails leaves the message out; one that does not moves it, now or later. */
 QS_TEST(test_a_reject_without_memory_loses_nothing)
 {
-    struct qs_test_alloc alloc;
     bool is_refused = false;
 
-    qs_test_alloc_install(&alloc);
-    for (uint64_t n = 1;; n++) {
+    for (struct qs_test_sweep sweep = {.has_own_memory = true, .is_sticky = true};
+         qs_test_sweep_on(&sweep);) {
         struct engine engine;
         qs_status status;
-        bool has_failed;
 
         engine_start(&engine, IN_MEMORY);
         set_up(&engine);
@@ -164,10 +156,9 @@ QS_TEST(test_a_reject_without_memory_loses_nothing)
         for (uint64_t tag = 2; tag <= 40; tag += 2) { /* each of the others by itself */
             ack(&engine, tag, 0);
         }
-        qs_test_alloc_arm(&alloc, n, true);
+        qs_test_sweep_allocations(&sweep);
         status = qs_channel_nack(engine.channel, 39, QS_MULTIPLE, 0, QS_ERROR);
-        has_failed = alloc.has_failed;
-        qs_test_alloc_arm(&alloc, 0, false);
+        qs_test_sweep_rest(&sweep);
         QS_CHECK(status == QS_OK || status == QS_ENOMEM);
         is_refused = is_refused || status == QS_ENOMEM;
         if (status == QS_ENOMEM) {
@@ -181,12 +172,8 @@ QS_TEST(test_a_reject_without_memory_loses_nothing)
         engine_open(&engine);
         QS_CHECK(ready_in(&engine, "q") + ready_in(&engine, "dead") == 20);
         engine_stop(&engine);
-        if (!has_failed) {
-            break;
-        }
     }
-    QS_CHECK(is_refused && alloc.alive == 0);
-    qs_allocator_set(NULL);
+    QS_CHECK(is_refused);
 }
 
 /* ---- full queues ---- */

@@ -6,8 +6,9 @@
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
 #include "qs_test_dirs.h"
+#include "qs_test_faults.h"
 
-enum { MESSAGES = 300, SMALL = 900, LARGE = 6000, N_MAX = 400 };
+enum { MESSAGES = 300, SMALL = 900, LARGE = 6000 };
 
 /* Most of the messages are in segments, every third body is in the message store, every second
  * message is settled: a checkpoint reads references, writes states, flushes, rewrites and compacts.
@@ -93,30 +94,26 @@ static void check_goes_on(struct engine *engine, uint64_t n)
 static void sweep(enum qsi_fault_kind kind, enum qsi_fault_how how, bool sticky,
                   qs_status (*operation)(struct engine *engine))
 {
-    uint64_t n = 1;
+    struct qs_test_sweep sweep = {.kind = kind, .how = how, .is_sticky = sticky, .fewest = 4};
 
-    for (bool has_fired = true; has_fired; n++) {
+    while (qs_test_sweep_on(&sweep)) {
         struct engine engine;
         qs_env *faulty;
         qs_status status;
 
-        QS_CHECK(n < N_MAX);
         start(&engine);
         faulty = engine.env;
         declare(&engine, "other", 0);
         settle_half(&engine);
-        qsi_env_fault_arm(faulty, kind, how, n, sticky);
+        qs_test_sweep_calls(&sweep, faulty);
         status = operation(&engine);
-        has_fired = qsi_env_fault_fired(faulty);
+        qs_test_sweep_rest(&sweep);
         QS_CHECK(status == QS_OK || status == QS_ESTORE_FULL ||
                  status == (how == QSI_FAULT_EMFILE ? QS_EMFILE : QS_ECORRUPT));
-        qsi_env_fault_arm(faulty, kind, how, 0, false);
-        check_goes_on(&engine, n);
+        check_goes_on(&engine, sweep.n);
         engine.env = faulty;
         engine_stop(&engine);
     }
-    printf("%" PRIu64 " calls failed\n", n - 2);
-    QS_CHECK(n > 5);
 }
 
 static void sweep_openings(qs_status (*operation)(struct engine *engine))
@@ -148,28 +145,24 @@ QS_TEST(test_paging_without_descriptors_does_not_fail_the_store)
 
 QS_TEST(test_open_without_descriptors_says_so_and_can_be_repeated)
 {
+    struct qs_test_sweep sweep = {.kind = QSI_FAULT_OPEN, .how = QSI_FAULT_EMFILE, .fewest = 4};
     struct engine engine;
-    qs_env *faulty;
-    uint64_t n = 1;
 
     start(&engine);
-    faulty = engine.env;
     settle_half(&engine);
     engine_close(&engine);
-    for (bool has_fired = true; has_fired; n++) {
+    while (qs_test_sweep_on(&sweep)) {
         qs_status status;
 
-        QS_CHECK(n < N_MAX);
-        qsi_env_fault_arm(faulty, QSI_FAULT_OPEN, QSI_FAULT_EMFILE, n, false);
+        qs_test_sweep_calls(&sweep, engine.env);
         status = qs_store_open(&engine.store, engine.path, &engine.options, engine.env, QS_ERROR);
-        has_fired = qsi_env_fault_fired(faulty);
         QS_CHECK(status == QS_OK || status == QS_EMFILE);
         if (status == QS_OK) { /* the one that is refused may be the manifest's, of the close */
             status = qs_store_close(engine.store, QS_ERROR);
             QS_CHECK(status == QS_OK || status == QS_EMFILE);
         }
+        qs_test_sweep_rest(&sweep);
     }
-    QS_CHECK(n > 5);
     engine_open(&engine);
     check_rest(&engine);
     engine_stop(&engine);
@@ -179,34 +172,25 @@ QS_TEST(test_open_without_descriptors_says_so_and_can_be_repeated)
  * before, the store failed. */
 QS_TEST(test_checkpoint_without_memory_does_not_fail_the_store)
 {
-    struct qs_test_alloc state;
-    bool has_failed = true;
-    uint64_t n = 1;
-
-    qs_test_alloc_install(&state);
-    for (; has_failed; n++) {
+    for (struct qs_test_sweep sweep = {.has_own_memory = true, .thins = 30};
+         qs_test_sweep_on(&sweep);) {
         struct engine engine;
         qs_env *faulty;
         qs_status status;
 
-        QS_CHECK(n < 10000);
         start(&engine);
         faulty = engine.env;
         settle_half(&engine);
         /* The memory of the disk counts as well, and a write to the journal that fails is final. */
         QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
-        qs_test_alloc_arm(&state, n, false);
+        qs_test_sweep_allocations(&sweep);
         status = make_checkpoint(&engine);
-        has_failed = state.has_failed;
-        qs_test_alloc_arm(&state, 0, false);
+        qs_test_sweep_rest(&sweep);
         QS_CHECK(status == QS_OK || status == QS_ENOMEM);
-        check_goes_on(&engine, n);
+        check_goes_on(&engine, sweep.n);
         engine.env = faulty;
         engine_stop(&engine);
-        n += n > 60 ? 6 : 0;
     }
-    qs_allocator_set(NULL);
-    printf("%" PRIu64 " allocations\n", n - 2);
 }
 
 /* ---- what goes by itself, without memory: later ---- */
@@ -219,41 +203,25 @@ static uint32_t count_segments(struct engine *engine)
 /* Their files stayed until the next open when there was no memory to note them. */
 QS_TEST(test_segments_that_ended_without_memory_go_with_a_later_checkpoint)
 {
-    struct qs_test_alloc state;
-    bool has_failed = true;
-    uint64_t n = 1;
-
-    qs_test_alloc_install(&state);
-    for (; has_failed; n++) {
+    for (struct qs_test_sweep sweep = {.has_own_memory = true}; qs_test_sweep_on(&sweep);) {
         struct engine engine;
         qs_status status;
 
-        QS_CHECK(n < 10000);
         start(&engine);
         QS_CHECK_OK(make_checkpoint(&engine));
         settle_half(&engine);
         ack(&engine, MESSAGES, QS_MULTIPLE);
         QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
         QS_CHECK(count_segments(&engine) > 0);
-        qs_test_alloc_arm(&state, n, false);
+        qs_test_sweep_allocations(&sweep);
         status = make_checkpoint(&engine);
-        has_failed = state.has_failed;
-        qs_test_alloc_arm(&state, 0, false);
-        if (status != QS_OK && status != QS_ENOMEM) {
-            fprintf(stderr, "allocation %" PRIu64 ": %s\n", n, qs_test_error.text);
-        }
+        qs_test_sweep_rest(&sweep);
         QS_CHECK(status == QS_OK || status == QS_ENOMEM);
         QS_CHECK_OK(make_checkpoint(&engine));
         QS_CHECK_OK(make_checkpoint(&engine));
-        if (count_segments(&engine) > 0) {
-            fprintf(stderr, "allocation %" PRIu64 ": %u segments are left\n", n,
-                    count_segments(&engine));
-        }
         QS_CHECK(count_segments(&engine) == 0 && !stats_of(&engine).failed);
         engine_stop(&engine);
     }
-    qs_allocator_set(NULL);
-    printf("%" PRIu64 " allocations\n", n - 2);
 }
 
 enum { LIMIT = 4, PUBLISHED = 12 };
@@ -277,33 +245,25 @@ static void start_limited(struct engine *engine, bool dead_letters)
  * memory is back. */
 static void sweep_limit(bool dead_letters, bool is_sticky)
 {
-    struct qs_test_alloc state;
-    bool has_failed = true;
-    uint64_t n = 1;
+    struct qs_test_sweep sweep = {.has_own_memory = true, .is_sticky = is_sticky};
 
-    qs_test_alloc_install(&state);
-    for (; has_failed; n++) {
+    while (qs_test_sweep_on(&sweep)) {
         struct engine engine;
         qs_queue_status left, dead;
         uint64_t published = 0;
 
-        QS_CHECK(n < 10000);
         start_limited(&engine, dead_letters);
         for (; published < LIMIT; published++) {
             publish(&engine, "q", "a message");
         }
-        qs_test_alloc_arm(&state, n, is_sticky);
+        qs_test_sweep_allocations(&sweep);
         for (uint32_t i = LIMIT; i < PUBLISHED; i++) {
             qs_status status =
                 qs_test_publish(engine.channel, "", "q", PERSISTENT, text("a message"), 0);
-            if (status != QS_OK && status != QS_ENOMEM) {
-                fprintf(stderr, "allocation %" PRIu64 ": %s\n", n, qs_test_error.text);
-            }
             QS_CHECK(status == QS_OK || status == QS_ENOMEM);
             published += status == QS_OK ? 1 : 0;
         }
-        has_failed = state.has_failed;
-        qs_test_alloc_arm(&state, 0, false);
+        qs_test_sweep_rest(&sweep);
         qsi_env_mem_advance(engine.memory, 2 * SECOND); /* what was stuck is tried again, */
         declare(&engine, "dead", QS_DURABLE); /* by whoever comes, where there is no timer */
         QS_CHECK_OK(qs_store_queue_status(engine.store, text("q"), &left, QS_ERROR));
@@ -313,14 +273,13 @@ static void sweep_limit(bool dead_letters, bool is_sticky)
             fprintf(stderr,
                     "allocation %" PRIu64 ": %" PRIu64 " published, %" PRIu64 " there, %" PRIu64
                     " held, %" PRIu64 " dead\n",
-                    n, published, left.messages_ready, left.messages_unacked, dead.messages_ready);
+                    sweep.n, published, left.messages_ready, left.messages_unacked,
+                    dead.messages_ready);
             QS_CHECK(!"where they belong");
         }
         QS_CHECK(!stats_of(&engine).failed);
         engine_stop(&engine);
     }
-    qs_allocator_set(NULL);
-    printf("%" PRIu64 " allocations\n", n - 2);
 }
 
 QS_TEST(test_what_leaves_without_memory_leaves_later)

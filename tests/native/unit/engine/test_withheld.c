@@ -278,9 +278,7 @@ IN_MEMORY_TEST(test_memory_that_ran_out_on_the_way_cost_messages)
             qs_allocator_set(NULL);
             engine_open(engine);
             check_counts(engine, "q", 3 - handed_out, 0);
-            {
-                QS_CHECK_OK(qs_test_purge(engine->channel, "q"));
-            }
+            QS_CHECK_OK(qs_test_purge(engine->channel, "q"));
             if (!has_failed) {
                 break;
             }

@@ -6,7 +6,7 @@
  * succeed when it is repeated.  And it is run with power cuts before each of its steps: what was
  * durable must read back from what is left. */
 #include "index_fixture.h"
-#include "qs_test_sweep.h"
+#include "qs_test_faults.h"
 
 #define ENTRIES 512u /* four pages of slots */
 

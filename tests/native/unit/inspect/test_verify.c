@@ -2,7 +2,7 @@
 #include "../engine/engine_fixture.h"
 #include "qs_test_alloc.h"
 #include "qs_test_dirs.h"
-#include "qs_test_sweep.h"
+#include "qs_test_faults.h"
 
 /* Segments, message files and a checkpoint, a journal behind it, settled messages everywhere. */
 static void fill(struct engine *engine)

@@ -1,5 +1,6 @@
 /* Durable file operations with every failure of every call, and a power cut before every step. */
 #include "file_fixture.h"
+#include "qs_test_faults.h"
 
 #define CUTS_PER_STEP 30
 
@@ -47,20 +48,17 @@ static bool is_expected(qs_status status, qs_status expected)
 /* expected: of an operation whose n-th call fails. */
 static void sweep_calls(qs_status (*operation)(void), enum qsi_fault_how how, qs_status expected)
 {
-    bool has_fired = true;
-
-    for (uint64_t n = 1; has_fired; n++) {
+    for (struct qs_test_sweep sweep = {.how = how, .fewest = 3}; qs_test_sweep_on(&sweep);) {
         qs_status status;
 
         set_up();
         QS_CHECK_OK(qsi_file_replace(env, root, "cfg", "old", 3, QS_ERROR));
-        qsi_env_fault_arm(env, QSI_FAULT_ANY, how, n, false);
+        qs_test_sweep_calls(&sweep, env);
         status = operation();
-        has_fired = qsi_env_fault_fired(env);
-        QS_CHECK(is_expected(status, has_fired ? expected : QS_OK));
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(is_expected(status, sweep.has_failed ? expected : QS_OK));
         QS_CHECK(status == QS_OK || !has_name(sim, "new"));
         QS_CHECK(is_old_or_new(sim) && !has_name(sim, "cfg.tmp"));
-        QS_CHECK(has_fired || n > 3);
         tear_down();
     }
 }
@@ -68,25 +66,18 @@ static void sweep_calls(qs_status (*operation)(void), enum qsi_fault_how how, qs
 /* Without memory the environment cannot always take a name back: only contents and leaks count. */
 static void sweep_allocations(qs_status (*operation)(void))
 {
-    struct qs_test_alloc state;
-    bool has_failed = true;
-
-    qs_test_alloc_install(&state);
-    for (uint64_t n = 1; has_failed; n++) {
+    for (struct qs_test_sweep sweep = {.has_own_memory = true}; qs_test_sweep_on(&sweep);) {
         qs_status status;
 
         set_up();
         QS_CHECK_OK(qsi_file_replace(env, root, "cfg", "old", 3, QS_ERROR));
-        qs_test_alloc_arm(&state, n, false);
+        qs_test_sweep_allocations(&sweep);
         status = operation();
-        has_failed = state.has_failed;
-        qs_test_alloc_arm(&state, 0, false);
-        QS_CHECK(is_expected(status, has_failed ? QS_ENOMEM : QS_OK));
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(is_expected(status, sweep.has_failed ? QS_ENOMEM : QS_OK));
         QS_CHECK(is_old_or_new(sim));
         tear_down();
-        QS_CHECK(state.alive == 0);
     }
-    qs_allocator_set(NULL);
 }
 
 /* A full disk may be told by a sync: what was written before it is gone then, so that no later sync

@@ -1,6 +1,7 @@
 /* Neither a failing call nor a power cut at any moment of giving journal files back brings a record
  * back, loses one, or stops the journal; nor do threads that commit meanwhile. */
 #include "journal_release_fixture.h"
+#include "qs_test_faults.h"
 
 /* Over a disk that remembers what is not durable. */
 static void start_over_fault(struct fixture *fixture, qs_env **sim_out, qs_env **fault_out)
@@ -48,45 +49,37 @@ static void check_after_cut(const struct fixture *fixture, qs_env *sim, enum qsi
     fixture_stop(&copy);
 }
 
-QS_TEST(test_the_journal_goes_on_whatever_fails_in_a_release)
+QS_FAULT_TEST(test_the_journal_goes_on_whatever_fails_in_a_release)
 {
-    static const enum qsi_fault_how hows[] = {QSI_FAULT_EIO, QSI_FAULT_EINTR, QSI_FAULT_SYNC_LOST};
+    for (struct qs_test_sweep sweep = {.how = how, .fewest = how == QSI_FAULT_SHORT ? 0 : 15};
+         qs_test_sweep_on(&sweep);) {
+        struct fixture fixture;
+        qs_env *sim, *fault;
+        qs_status status;
 
-    for (size_t how = 0; how < sizeof hows / sizeof hows[0]; how++) {
-        for (uint64_t n = 1;; n++) {
-            struct fixture fixture;
-            qs_env *sim, *fault;
-            qs_status status;
-            bool fired;
-
-            start_over_fault(&fixture, &sim, &fault);
-            commit_records(&fixture, 5 * RECORDS_IN_A_FILE + 3);
-            checkpoint(&fixture, fixture.next - 3);
-            qsi_env_fault_arm(fault, QSI_FAULT_ANY, hows[how], n, false);
-            status = release(&fixture, 2);
-            fired = qsi_env_fault_fired(fault);
-            qsi_env_fault_arm(fault, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
-            QS_CHECK(status == QS_OK ||
-                     (fired && (status == QS_EIO || status == QS_ECORRUPT || status == QS_EINTR)));
-            check_all_there(&fixture);
-            check_after_cut(&fixture, sim, QSI_CUT_DROP_ALL);
-            commit_records(&fixture, 4 * RECORDS_IN_A_FILE);
-            check_all_there(&fixture);
-            check_after_cut(&fixture, sim, QSI_CUT_DROP_ALL);
-            check_after_cut(&fixture, sim, QSI_CUT_KEEP_ALL);
-            QS_CHECK_OK(release(&fixture, 2)); /* what was left goes now */
-            QS_CHECK(count_files(&fixture, 1, fixture.manifest.sessions[0].first_file) == 0);
-            checkpoint(&fixture, fixture.next - 1);
-            QS_CHECK_OK(release(&fixture, 0));
-            commit_records(&fixture, 4 * RECORDS_IN_A_FILE);
-            check_all_there(&fixture);
-            check_after_cut(&fixture, sim, QSI_CUT_DROP_ALL);
-            stop_over_fault(&fixture, sim, fault);
-            if (!fired) {
-                QS_CHECK(n > 15);
-                break;
-            }
-        }
+        start_over_fault(&fixture, &sim, &fault);
+        commit_records(&fixture, 5 * RECORDS_IN_A_FILE + 3);
+        checkpoint(&fixture, fixture.next - 3);
+        qs_test_sweep_calls(&sweep, fault);
+        status = release(&fixture, 2);
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(status == QS_OK || sweep.has_failed);
+        QS_CHECK(status == QS_OK || status == QS_EIO || status == QS_ECORRUPT ||
+                 status == QS_EINTR || status == QS_ENOSPC);
+        check_all_there(&fixture);
+        check_after_cut(&fixture, sim, QSI_CUT_DROP_ALL);
+        commit_records(&fixture, 4 * RECORDS_IN_A_FILE);
+        check_all_there(&fixture);
+        check_after_cut(&fixture, sim, QSI_CUT_DROP_ALL);
+        check_after_cut(&fixture, sim, QSI_CUT_KEEP_ALL);
+        QS_CHECK_OK(release(&fixture, 2)); /* what was left goes now */
+        QS_CHECK(count_files(&fixture, 1, fixture.manifest.sessions[0].first_file) == 0);
+        checkpoint(&fixture, fixture.next - 1);
+        QS_CHECK_OK(release(&fixture, 0));
+        commit_records(&fixture, 4 * RECORDS_IN_A_FILE);
+        check_all_there(&fixture);
+        check_after_cut(&fixture, sim, QSI_CUT_DROP_ALL);
+        stop_over_fault(&fixture, sim, fault);
     }
 }
 
@@ -108,35 +101,25 @@ QS_TEST(test_a_file_that_cannot_be_renamed_is_removed)
 
 QS_TEST(test_the_journal_goes_on_without_memory_for_a_release)
 {
-    static struct qs_test_alloc memory;
-
-    qs_test_alloc_install(&memory);
-    for (uint64_t n = 1;; n++) {
+    for (struct qs_test_sweep sweep = {.has_own_memory = true, .fewest = 5};
+         qs_test_sweep_on(&sweep);) {
         struct fixture fixture;
         qs_status status;
-        bool failed;
 
         fixture_start(&fixture);
         commit_records(&fixture, 5 * RECORDS_IN_A_FILE + 3);
         checkpoint(&fixture, fixture.next - 3);
-        qs_test_alloc_arm(&memory, n, false);
+        qs_test_sweep_allocations(&sweep);
         status = release(&fixture, 2);
-        failed = memory.has_failed;
-        qs_test_alloc_arm(&memory, 0, false);
-        QS_CHECK(status == QS_OK || (failed && status == QS_ENOMEM));
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(status == QS_OK || (sweep.has_failed && status == QS_ENOMEM));
         check_all_there(&fixture);
         commit_records(&fixture, 4 * RECORDS_IN_A_FILE);
         check_all_there(&fixture);
         QS_CHECK_OK(release(&fixture, 2));
         QS_CHECK(count_files(&fixture, 1, fixture.manifest.sessions[0].first_file) == 0);
         fixture_stop(&fixture);
-        QS_CHECK(memory.alive == 0);
-        if (!failed) {
-            QS_CHECK(n > 5);
-            break;
-        }
     }
-    qs_allocator_set(NULL);
 }
 
 /* ---- power cuts ---- */

@@ -3,6 +3,7 @@
 #include "journal_fixture.h"
 #include "journal_internal.h"
 #include "qs_test_alloc.h"
+#include "qs_test_faults.h"
 
 static struct seen seen;
 
@@ -186,20 +187,16 @@ QS_TEST(test_reserving_may_fail_and_appending_cannot)
 
 QS_TEST(test_opening_may_fail_at_any_call)
 {
-    bool fired = true;
-
-    for (uint64_t n = 1; fired; n++) {
+    for (struct qs_test_sweep sweep = {.how = QSI_FAULT_EIO}; qs_test_sweep_on(&sweep);) {
         struct fixture fixture;
-        qs_env *fault;
         qs_status status;
 
         fixture_init(&fixture);
-        fault = fixture_put_fault(&fixture);
-        qsi_env_fault_arm(fault, QSI_FAULT_ANY, QSI_FAULT_EIO, n, false);
+        qs_test_sweep_calls(&sweep, fixture_put_fault(&fixture));
         status = qsi_journal_open(&fixture.journal, fixture.env, fixture.root, fixture.dir,
                                   &fixture.options, &fixture.manifest, 0, 0, QS_ERROR);
-        fired = qsi_env_fault_fired(fault);
-        QS_CHECK(fired || status == QS_OK);
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(sweep.has_failed || status == QS_OK);
         QS_CHECK(status == QS_OK || (status == QS_EIO && fixture.journal == NULL));
         fixture_stop(&fixture);
     }

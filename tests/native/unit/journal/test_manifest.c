@@ -6,10 +6,9 @@
 #include "journal_file.h"
 #include "le.h"
 #include "manifest.h"
-#include "qs_test_alloc.h"
 #include "qs_test_dirs.h"
+#include "qs_test_faults.h"
 
-static struct qs_test_alloc memory;
 static qs_env *env;
 static qs_dir *root;
 
@@ -240,62 +239,48 @@ ROOT_TEST(test_beginning_at_a_later_place_leaves_one_session)
 }
 
 /* Any call failing leaves the old manifest or the new one. */
-QS_TEST(test_storing_is_atomic)
+QS_FAULT_TEST(test_storing_is_atomic)
 {
-    for (uint64_t n = 1;; n++) {
+    for (struct qs_test_sweep sweep = {.how = how}; qs_test_sweep_on(&sweep);) {
         struct qsi_manifest old, new, read;
-        qs_env *fault;
-        bool fired;
+        qs_env *faulty = qs_test_sweep_env(&sweep);
+        qs_dir *dir = qs_test_make_root(faulty, "store");
         qs_status status;
 
-        open_root();
         fill(&old, 2);
         fill(&new, 5);
-        QS_CHECK_OK(qsi_manifest_store(&old, env, root, QS_ERROR));
-        env->dir_close(env, root);
-        fault = qsi_env_fault_create(env);
-        QS_CHECK_OK(fault->dir_open_root(fault, "store", false, &root, &fired, QS_ERROR));
-        qsi_env_fault_arm(fault, QSI_FAULT_ANY, n % 2 == 0 ? QSI_FAULT_EIO : QSI_FAULT_ENOSPC,
-                          (n + 1) / 2, false);
-        status = qsi_manifest_store(&new, fault, root, QS_ERROR);
-        fired = qsi_env_fault_fired(fault);
-        QS_CHECK(fired || status == QS_OK);
-        qsi_env_fault_arm(fault, QSI_FAULT_ANY, QSI_FAULT_EIO, 0, false);
-        QS_CHECK_OK(qsi_manifest_load(&read, fault, root, QS_ERROR));
+        QS_CHECK_OK(qsi_manifest_store(&old, faulty, dir, QS_ERROR));
+        qs_test_sweep_calls(&sweep, faulty);
+        status = qsi_manifest_store(&new, faulty, dir, QS_ERROR);
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(sweep.has_failed || status == QS_OK);
+        QS_CHECK_OK(qsi_manifest_load(&read, faulty, dir, QS_ERROR));
         check_equal(&read,
                     read.session_count == old.session_count && status != QS_OK ? &old : &new);
         qsi_manifest_fini(&old);
         qsi_manifest_fini(&new);
         qsi_manifest_fini(&read);
-        fault->dir_close(fault, root);
-        qsi_env_fault_destroy(fault);
-        qsi_env_mem_destroy(env);
-        if (!fired) {
-            break;
-        }
+        faulty->dir_close(faulty, dir);
     }
 }
 
-QS_TEST(test_loading_may_fail_for_want_of_memory)
+ROOT_TEST(test_loading_may_fail_for_want_of_memory)
 {
-    open_root();
-    for (uint64_t n = 1;; n++) {
-        struct qsi_manifest manifest;
+    struct qsi_manifest manifest;
+
+    fill(&manifest, 3);
+    QS_CHECK_OK(qsi_manifest_store(&manifest, env, root, QS_ERROR));
+    qsi_manifest_fini(&manifest);
+    for (struct qs_test_sweep sweep = {.has_own_memory = true}; qs_test_sweep_on(&sweep);) {
         qs_status status;
 
-        fill(&manifest, 3);
-        QS_CHECK_OK(qsi_manifest_store(&manifest, env, root, QS_ERROR));
-        qsi_manifest_fini(&manifest);
-        qs_test_alloc_arm(&memory, n, false);
+        qs_test_sweep_allocations(&sweep);
         status = qsi_manifest_load(&manifest, env, root, QS_ERROR);
-        qs_test_alloc_arm(&memory, 0, false);
-        QS_CHECK(status == QS_OK || (status == QS_ENOMEM && manifest.sessions == NULL));
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(status == (sweep.has_failed ? QS_ENOMEM : QS_OK));
+        QS_CHECK(status == QS_OK || manifest.sessions == NULL);
         qsi_manifest_fini(&manifest);
-        if (status == QS_OK) {
-            break;
-        }
     }
-    close_root();
 }
 
 /* ---- names and headers of journal files ---- */

@@ -3,6 +3,7 @@
  *
  * Each test damages copies of one good disk.  The random part flips bits anywhere; its seed is
  * printed and is the first argument. */
+#include "qs_test_faults.h"
 #include "scan_fixture.h"
 
 /* ---- blocks ---- */
@@ -206,24 +207,18 @@ GOOD_TEST(test_a_visitor_can_end_the_scan)
 
 QS_TEST(test_a_read_error_is_not_taken_for_the_end)
 {
-    struct fixture fixture;
-    uint64_t n = 1;
-
-    for (;; n++) {
-        qs_env *fault;
+    for (struct qs_test_sweep sweep = {.how = QSI_FAULT_EIO, .fewest = RECORDS};
+         qs_test_sweep_on(&sweep);) {
+        struct fixture fixture;
         qs_status status;
 
         start_good(&fixture, false);
-        fault = fixture_put_fault(&fixture);
-        qsi_env_fault_arm(fault, QSI_FAULT_ANY, QSI_FAULT_EIO, n, false);
+        qs_test_sweep_calls(&sweep, fixture_put_fault(&fixture));
         status = scan(&fixture, &seen);
-        QS_CHECK(status == (qsi_env_fault_fired(fault) ? QS_EIO : QS_OK));
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(status == (sweep.has_failed ? QS_EIO : QS_OK));
         fixture_stop(&fixture);
-        if (status == QS_OK) {
-            break;
-        }
     }
-    QS_CHECK(n > RECORDS);
 }
 
 QS_TEST(test_missing_memory_is_not_taken_for_the_end)
@@ -233,19 +228,14 @@ QS_TEST(test_missing_memory_is_not_taken_for_the_end)
 
     qs_test_alloc_install(&memory);
     start_good(&fixture, false);
-    for (uint64_t n = 1;; n++) {
+    for (struct qs_test_sweep sweep = {.memory = &memory}; qs_test_sweep_on(&sweep);) {
         qs_status status;
 
-        qs_test_alloc_arm(&memory, n, false);
+        qs_test_sweep_allocations(&sweep);
         status = scan(&fixture, &seen);
-        if (!memory.has_failed) {
-            QS_CHECK(status == QS_OK);
-            break;
-        }
-        qs_test_alloc_arm(&memory, 0, false);
-        QS_CHECK(status == QS_ENOMEM);
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(status == (sweep.has_failed ? QS_ENOMEM : QS_OK));
     }
-    qs_test_alloc_arm(&memory, 0, false);
     fixture_stop(&fixture);
     qs_test_alloc_end(&memory);
 }

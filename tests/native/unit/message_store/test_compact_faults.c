@@ -5,7 +5,7 @@
  * power cuts before each of its steps; a store that recovers from the checkpoint has every body
  * that lives in it, and goes on. */
 #include "counts_fixture.h"
-#include "qs_test_sweep.h"
+#include "qs_test_faults.h"
 
 enum { BODIES = 12, PACKED = 8, COUNT = BODIES + PACKED };
 #define BODY 10000u

@@ -5,7 +5,7 @@
  * 2, ... until it passes, and with power cuts before each of its steps; afterwards a store
  * opened on what is left has every durable body, and of the others only whole ones. */
 #include "counts_fixture.h"
-#include "qs_test_sweep.h"
+#include "qs_test_faults.h"
 
 #define BODY_COUNT 12
 

@@ -1,7 +1,7 @@
 /* Packs of small bodies: where they go, when they are durable, and that they are bodies like any
  * other afterwards. */
 #include "counts_fixture.h"
-#include "qs_test_sweep.h"
+#include "qs_test_faults.h"
 
 static const uint32_t sizes[] = {0, 1, 7, 8, 9, 100, 511, 512, 513, 1500};
 enum { COUNT = sizeof sizes / sizeof sizes[0] };

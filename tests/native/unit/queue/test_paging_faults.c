@@ -1,7 +1,7 @@
 /* Paging while memory or a disk fails, and when the power is cut: nothing that was named is
  * lost. */
 #include "paging_fixture.h"
-#include "qs_test_sweep.h"
+#include "qs_test_faults.h"
 #include "queue_publish.h"
 #include "queue_replay.h"
 #include "queue_settle.h"

@@ -1,7 +1,7 @@
 /* Streams in the engine: declared, published to in every way, read back by offset, and there again
  * after a restart, a crash, a checkpoint and retention. */
 #include "qs_test_calls.h"
-#include "qs_test_sweep.h"
+#include "qs_test_faults.h"
 #include "streams_fixture.h"
 
 ENGINE_TEST(test_transient_messages_are_kept_in_a_stream_and_not_in_a_queue)

@@ -3,6 +3,7 @@
  * Method: tables of what a RabbitMQ 3.10 broker answered when asked the same; random patterns and
  * messages compared with a matcher that looks at every binding; every allocation failed in turn. */
 #include "header_table.h"
+#include "qs_test_sweep.h"
 
 #define QUEUE_COUNT 12
 #define ROUND_COUNT 20000
@@ -420,19 +421,17 @@ static qs_status run_sequence(struct qsi_router *router, struct queue *queues)
 
 QS_TEST(test_every_failed_allocation_leaves_a_working_exchange)
 {
-    qs_status status = QS_ENOMEM;
-
-    for (uint64_t n = 1; status != QS_OK; n++) {
-        struct qs_test_alloc failing = {.fail_at = n};
+    for (struct qs_test_sweep sweep = {.has_own_memory = true}; qs_test_sweep_on(&sweep);) {
         struct table headers = table_of("a=1");
         struct queue queues[4];
         struct qsi_router router;
+        qs_status status;
 
-        qs_test_alloc_use(&failing);
+        qs_test_sweep_allocations(&sweep);
         status = qsi_router_init(&router, NULL, NULL, NULL);
         if (status == QS_OK) {
             status = run_sequence(&router, queues);
-            failing.fail_at = 0;
+            qs_test_sweep_rest(&sweep);
             if (qsi_router_find(&router, text("h")) != NULL) {
                 QS_CHECK(
                     lookup_table(&router, qsi_router_find(&router, text("h")), &headers)->count <=
@@ -440,7 +439,7 @@ QS_TEST(test_every_failed_allocation_leaves_a_working_exchange)
             }
             qsi_router_fini(&router);
         }
-        QS_CHECK(status == QS_OK || status == QS_ENOMEM);
-        qs_test_alloc_end(&failing);
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(status == (sweep.has_failed ? QS_ENOMEM : QS_OK));
     }
 }

@@ -2,6 +2,7 @@
  *
  * Method: a small topology per test and its routes spelled out; every allocation of one long
  * sequence of calls failed in turn; churn compared with a plain table of what is bound. */
+#include "qs_test_sweep.h"
 #include "route_fixture.h"
 
 static struct queue queues[200];
@@ -415,18 +416,16 @@ static qs_status run_sequence(struct qsi_router *router)
 
 QS_TEST(test_every_failed_allocation_leaves_a_working_router)
 {
-    qs_status status = QS_ENOMEM;
-
-    for (uint64_t n = 1; status != QS_OK; n++) {
-        struct qs_test_alloc failing = {.fail_at = n};
+    for (struct qs_test_sweep sweep = {.has_own_memory = true}; qs_test_sweep_on(&sweep);) {
         struct qsi_router router;
         const struct qsi_route *route;
+        qs_status status;
 
-        qs_test_alloc_use(&failing);
+        qs_test_sweep_allocations(&sweep);
         status = qsi_router_init(&router, NULL, NULL, NULL);
         if (status == QS_OK) {
             status = run_sequence(&router);
-            failing.fail_at = 0;
+            qs_test_sweep_rest(&sweep);
             /* Whatever is bound by now can be looked up. */
             QS_CHECK(qsi_router_lookup(&router, text("amq.topic"), routing_of(text("a")), &route,
                                        NULL) == QS_OK);
@@ -440,7 +439,7 @@ QS_TEST(test_every_failed_allocation_leaves_a_working_router)
             }
             qsi_router_fini(&router);
         }
-        QS_CHECK(status == QS_OK || status == QS_ENOMEM);
-        qs_test_alloc_end(&failing);
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(status == (sweep.has_failed ? QS_ENOMEM : QS_OK));
     }
 }

@@ -2,6 +2,7 @@
  *
  * Method: small topologies spelled out, their answers those of a RabbitMQ 3.10 broker; every
  * allocation failed in turn.  test_walk_random.c compares random ones with a search. */
+#include "qs_test_sweep.h"
 #include "walk_fixture.h"
 
 ROUTER_TEST(test_bindings_between_exchanges_carry_on_with_the_same_key)
@@ -334,22 +335,20 @@ static qs_status run_sequence(struct qsi_router *router)
 
 QS_TEST(test_every_failed_allocation_leaves_a_working_router)
 {
-    qs_status status = QS_ENOMEM;
-
-    for (uint64_t n = 1; status != QS_OK; n++) {
-        struct qs_test_alloc failing = {.fail_at = n};
+    for (struct qs_test_sweep sweep = {.has_own_memory = true}; qs_test_sweep_on(&sweep);) {
         struct qsi_router made, *router = &made;
+        qs_status status;
 
-        qs_test_alloc_use(&failing);
+        qs_test_sweep_allocations(&sweep);
         status = qsi_router_init(router, NULL, NULL, NULL);
         if (status == QS_OK) {
             status = run_sequence(router);
-            failing.fail_at = 0;
+            qs_test_sweep_rest(&sweep);
             QS_CHECK(lookup(router, qsi_router_find(router, text("amq.topic")), text("a"))->count <=
                      2);
             qsi_router_fini(router);
         }
-        QS_CHECK(status == QS_OK || status == QS_ENOMEM);
-        qs_test_alloc_end(&failing);
+        qs_test_sweep_rest(&sweep);
+        QS_CHECK(status == (sweep.has_failed ? QS_ENOMEM : QS_OK));
     }
 }
