@@ -131,29 +131,26 @@ static bool count_down(void *left)
     return *(uint64_t *)left > 0;
 }
 
-QS_TEST(test_copy_that_is_given_up_holds_nothing_any_more)
+IN_MEMORY_TEST(test_copy_that_is_given_up_holds_nothing_any_more)
 {
-    struct engine engine;
     char path[160];
 
-    engine_start(&engine, IN_MEMORY);
-    fill(&engine);
+    fill(engine);
     for (uint64_t at = 1;; at++) {
         qs_copied copied;
         uint64_t left = at;
         qs_status status;
 
         snprintf(path, sizeof path, "copy-%d", (int)at);
-        status = qs_store_copy(engine.store, path, count_down, &left, &copied, QS_ERROR);
+        status = qs_store_copy(engine->store, path, count_down, &left, &copied, QS_ERROR);
         QS_CHECK(status == QS_OK || status == QS_EINTR);
-        QS_CHECK(check_copy(&engine, engine.env, path, MESSAGES + at - 1) == (status == QS_OK));
-        check_goes_on(&engine);
+        QS_CHECK(check_copy(engine, engine->env, path, MESSAGES + at - 1) == (status == QS_OK));
+        check_goes_on(engine);
         if (status == QS_OK) {
             QS_CHECK(at > 10);
             break;
         }
     }
-    engine_stop(&engine);
 }
 
 /* ---- disks that fail ---- */
@@ -211,33 +208,30 @@ QS_TEST(test_copy_on_a_disk_that_fails_is_whole_or_not_there)
     }
 }
 
-QS_TEST(test_copy_on_a_full_disk_names_the_file_and_the_store_goes_on)
+IN_MEMORY_TEST(test_copy_on_a_full_disk_names_the_file_and_the_store_goes_on)
 {
-    struct engine engine;
     qs_copied copied;
     uint64_t needed;
 
-    engine_start(&engine, IN_MEMORY);
-    fill(&engine);
-    needed = qsi_env_ram_used(engine.memory);
-    QS_CHECK_OK(qs_store_copy(engine.store, "first", NULL, NULL, &copied, QS_ERROR));
-    needed = qsi_env_ram_used(engine.memory) - needed;
+    fill(engine);
+    needed = qsi_env_ram_used(engine->memory);
+    QS_CHECK_OK(qs_store_copy(engine->store, "first", NULL, NULL, &copied, QS_ERROR));
+    needed = qsi_env_ram_used(engine->memory) - needed;
     for (uint64_t part = 1; part < 8; part++) {
-        uint64_t used = qsi_env_ram_used(engine.memory);
+        uint64_t used = qsi_env_ram_used(engine->memory);
         char path[16];
         qs_status status;
 
         snprintf(path, sizeof path, "copy-%d", (int)part);
-        qsi_env_ram_limit(engine.memory, used + needed * part / 8);
-        status = qs_store_copy(engine.store, path, NULL, NULL, &copied, QS_ERROR);
-        qsi_env_ram_limit(engine.memory, 0);
+        qsi_env_ram_limit(engine->memory, used + needed * part / 8);
+        status = qs_store_copy(engine->store, path, NULL, NULL, &copied, QS_ERROR);
+        qsi_env_ram_limit(engine->memory, 0);
         QS_CHECK(status == QS_ENOSPC || status == QS_ESTORE_FULL);
         QS_CHECK(status != QS_ENOSPC || strstr(QS_ERROR->text, path) != NULL);
-        QS_CHECK(!check_copy(&engine, engine.env, path, MESSAGES));
-        QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
+        QS_CHECK(!check_copy(engine, engine->env, path, MESSAGES));
+        QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
     }
-    check_goes_on(&engine);
-    engine_stop(&engine);
+    check_goes_on(engine);
 }
 
 /* ---- the power ---- */

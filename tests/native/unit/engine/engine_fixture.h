@@ -319,6 +319,10 @@ static inline void run_in_each_place(engine_test *test)
 QS_TEST_FIXTURE(run_in_memory, struct engine, engine_start(&fixture, IN_MEMORY),
                 engine_stop(&fixture))
 #define IN_MEMORY_TEST(name) QS_TEST_BY(run_in_memory, name, (struct engine * engine))
+/* One that the test opens, with options of its own. */
+QS_TEST_FIXTURE(run_unopened, struct engine, engine_init(&fixture, IN_MEMORY),
+                engine_stop(&fixture))
+#define UNOPENED_TEST(name) QS_TEST_BY(run_unopened, name, (struct engine * engine))
 QS_TEST_FIXTURE(run_on_disk, struct engine, engine_start(&fixture, ON_DISK), engine_stop(&fixture))
 #define ON_DISK_TEST(name) QS_TEST_BY(run_on_disk, name, (struct engine * engine))
 

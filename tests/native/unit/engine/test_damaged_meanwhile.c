@@ -221,26 +221,23 @@ static void watched_free(void *context, void *memory)
     free(memory);
 }
 
-PLACE_TEST(test_a_batch_made_room_for_a_body_that_its_file_cannot_hold)
+ENGINE_TEST(test_a_batch_made_room_for_a_body_that_its_file_cannot_hold)
 {
     struct received received;
-    struct engine engine;
     char *body = make_body(20u << 20, 1);
 
-    engine_start(&engine, place);
-    declare(&engine, "q", QS_DURABLE);
-    publish(&engine, "q", body);
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", body);
     free(body);
-    engine_close(&engine);
-    damage_file(&engine, "messages", ".msg", true);
-    engine.options.recovery = QS_RECOVERY_SALVAGE;
-    engine_open(&engine);
+    engine_close(engine);
+    damage_file(engine, "messages", ".msg", true);
+    engine->options.recovery = QS_RECOVERY_SALVAGE;
+    engine_open(engine);
     largest = 0;
     QS_CHECK_STATUS(QS_ECORRUPT,
-                    qs_channel_get_batch(engine.channel, text("q"), 10, UINT64_MAX, 0, 0,
+                    qs_channel_get_batch(engine->channel, text("q"), 10, UINT64_MAX, 0, 0,
                                          &received.schema, &received.array, QS_ERROR));
     QS_CHECK(largest > 0 && largest < 1u << 20);
-    engine_stop(&engine);
 }
 
 int main(void)

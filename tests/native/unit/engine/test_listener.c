@@ -310,62 +310,57 @@ static void await_alarms(struct engine *engine, qs_listener *listener, uint32_t 
 }
 
 /* Nobody publishes meanwhile: a server that was told of it holds its clients back. */
-QS_TEST(test_a_full_disk_rings_and_so_does_its_end)
+UNOPENED_TEST(test_a_full_disk_rings_and_so_does_its_end)
 {
     char *body = make_body(4000, 1);
     qs_listener *listener;
-    struct engine engine;
     qs_receipt receipt;
     unsigned count = 0;
 
-    engine_init(&engine, IN_MEMORY);
-    engine.options.background = true;
-    engine.options.journal_file_bytes = 64u << 10;
-    engine_open(&engine);
-    listener = listener_of(&engine);
-    declare(&engine, "q", QS_DURABLE);
+    engine->options.background = true;
+    engine->options.journal_file_bytes = 64u << 10;
+    engine_open(engine);
+    listener = listener_of(engine);
+    declare(engine, "q", QS_DURABLE);
     QS_CHECK(alarms_of(listener) == 0);
-    qsi_env_ram_limit(engine.memory, qsi_env_ram_used(engine.memory) + (1u << 20));
-    while (qs_channel_publish(engine.channel, text(""), text("q"), PERSISTENT, text(body), 0, 0,
+    qsi_env_ram_limit(engine->memory, qsi_env_ram_used(engine->memory) + (1u << 20));
+    while (qs_channel_publish(engine->channel, text(""), text("q"), PERSISTENT, text(body), 0, 0,
                               &receipt, NULL) == QS_OK) {
         QS_CHECK(++count < 2000);
     }
-    qsi_env_ram_limit(engine.memory, qsi_env_ram_used(engine.memory)); /* and no checkpoint helps */
-    await_alarms(&engine, listener, QS_ALARM_DISK);
+    qsi_env_ram_limit(engine->memory,
+                      qsi_env_ram_used(engine->memory)); /* and no checkpoint helps */
+    await_alarms(engine, listener, QS_ALARM_DISK);
     QS_CHECK(!is_signalled(qs_listener_fd(listener), 0));
-    qsi_env_ram_limit(engine.memory, UINT64_MAX);
-    await_alarms(&engine, listener, 0);
-    publish(&engine, "q", body);
+    qsi_env_ram_limit(engine->memory, UINT64_MAX);
+    await_alarms(engine, listener, 0);
+    publish(engine, "q", body);
     qs_listener_close(listener);
-    engine_stop(&engine);
     free(body);
 }
 
 /* Messages that a caller has not released cannot leave memory. */
-QS_TEST(test_memory_that_is_used_up_rings_and_so_does_its_end)
+UNOPENED_TEST(test_memory_that_is_used_up_rings_and_so_does_its_end)
 {
     char *body = make_body(4000, 1);
     qs_listener *listener;
-    struct engine engine;
     static qs_message messages[300];
 
-    engine_init(&engine, IN_MEMORY);
-    engine.options.background = true;
-    engine.options.memory_budget = 1u << 20;
-    engine_open(&engine);
-    listener = listener_of(&engine);
-    declare(&engine, "q", 0);
+    engine->options.background = true;
+    engine->options.memory_budget = 1u << 20;
+    engine_open(engine);
+    listener = listener_of(engine);
+    declare(engine, "q", 0);
     for (int i = 0; i < 300; i++) {
-        publish_to(&engine, "", "q", TRANSIENT, text(body));
-        QS_CHECK_OK(qs_channel_get(engine.channel, text("q"), 0, &messages[i], QS_ERROR));
+        publish_to(engine, "", "q", TRANSIENT, text(body));
+        QS_CHECK_OK(qs_channel_get(engine->channel, text("q"), 0, &messages[i], QS_ERROR));
     }
-    await_alarms(&engine, listener, QS_ALARM_MEMORY);
+    await_alarms(engine, listener, QS_ALARM_MEMORY);
     for (int i = 0; i < 300; i++) {
         qs_message_release(&messages[i]);
     }
-    QS_CHECK_OK(qs_channel_ack(engine.channel, 0, QS_MULTIPLE, QS_ERROR));
-    await_alarms(&engine, listener, 0);
+    QS_CHECK_OK(qs_channel_ack(engine->channel, 0, QS_MULTIPLE, QS_ERROR));
+    await_alarms(engine, listener, 0);
     qs_listener_close(listener);
-    engine_stop(&engine);
     free(body);
 }

@@ -236,67 +236,62 @@ ENGINE_TEST(test_priorities_are_one_queue_to_visitors)
 
 /* The process dies with messages in all priorities, some of them in a checkpoint, some settled
  * behind it. */
-QS_TEST(test_a_crash)
+IN_MEMORY_TEST(test_a_crash)
 {
-    struct engine engine, dead;
+    struct engine dead;
 
-    engine_start(&engine, IN_MEMORY);
-    declare_priorities(&engine, "q", QS_DURABLE, 9, 0);
-    publish_at(&engine, "q", 1, "a");
-    publish_at(&engine, "q", 5, "gone");
-    publish_at(&engine, "q", 5, "b");
-    QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
-    take(&engine, "q", "gone");
-    publish_at(&engine, "q", 9, "c");
-    publish_at(&engine, "q", 7, "gone too");
-    take(&engine, "q", "c");
-    take(&engine, "q", "gone too");
-    publish_at(&engine, "q", 9, "d");
+    declare_priorities(engine, "q", QS_DURABLE, 9, 0);
+    publish_at(engine, "q", 1, "a");
+    publish_at(engine, "q", 5, "gone");
+    publish_at(engine, "q", 5, "b");
+    QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+    take(engine, "q", "gone");
+    publish_at(engine, "q", 9, "c");
+    publish_at(engine, "q", 7, "gone too");
+    take(engine, "q", "c");
+    take(engine, "q", "gone too");
+    publish_at(engine, "q", 9, "d");
     QS_CHECK_OK(
-        qs_store_wait_durable(engine.store, stats_of(&engine).appended_lsn, QS_FOREVER, QS_ERROR));
-    engine_crash(&engine, &dead);
-    check_counts(&engine, "q", 3, 0);
-    publish_at(&engine, "q", 7, "new");
-    take(&engine, "q", "d");
-    take(&engine, "q", "new");
-    take(&engine, "q", "b");
-    take(&engine, "q", "a");
-    get_nothing(&engine, "q");
-    engine_stop(&engine);
+        qs_store_wait_durable(engine->store, stats_of(engine).appended_lsn, QS_FOREVER, QS_ERROR));
+    engine_crash(engine, &dead);
+    check_counts(engine, "q", 3, 0);
+    publish_at(engine, "q", 7, "new");
+    take(engine, "q", "d");
+    take(engine, "q", "new");
+    take(engine, "q", "b");
+    take(engine, "q", "a");
+    get_nothing(engine, "q");
     engine_stop(&dead);
 }
 
 /* Far more than memory holds, at all priorities: the order is the same. */
-QS_TEST(test_paging)
+UNOPENED_TEST(test_paging)
 {
-    struct engine engine;
     char body[2048];
 
-    engine_init(&engine, IN_MEMORY);
-    engine.options.memory_budget = 128 << 10;
-    engine.options.segment_entries = 64;
-    engine_open(&engine);
-    declare_priorities(&engine, "q", QS_DURABLE, 9, 0);
+    engine->options.memory_budget = 128 << 10;
+    engine->options.segment_entries = 64;
+    engine_open(engine);
+    declare_priorities(engine, "q", QS_DURABLE, 9, 0);
     memset(body, 'x', sizeof body);
     body[sizeof body - 1] = '\0';
     for (uint32_t i = 0; i < 1000; i++) {
         snprintf(body, 32, "%03u", i);
         body[3] = '-';
-        publish_at(&engine, "q", (uint8_t)(i * 7 % 10), body);
+        publish_at(engine, "q", (uint8_t)(i * 7 % 10), body);
     }
-    QS_CHECK(stats_of(&engine).messages_paged_out > 500);
+    QS_CHECK(stats_of(engine).messages_paged_out > 500);
     for (uint32_t level = 10; level-- > 0;) {
         for (uint32_t i = 0; i < 1000; i++) {
             if (i * 7 % 10 == level) {
                 snprintf(body, 32, "%03u", i);
                 body[3] = '-';
-                take(&engine, "q", body);
+                take(engine, "q", body);
             }
         }
     }
-    get_nothing(&engine, "q");
-    QS_CHECK(stats_of(&engine).messages_paged_in > 500);
-    engine_stop(&engine);
+    get_nothing(engine, "q");
+    QS_CHECK(stats_of(engine).messages_paged_in > 500);
 }
 
 /* Every priority there can be, filled and emptied in no order: the highest that has one is next,

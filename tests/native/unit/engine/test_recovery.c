@@ -50,18 +50,16 @@ ENGINE_TEST(test_reopening_recovers_everything)
 }
 
 /* Nobody knows what had been delivered: everything says redelivered. */
-QS_TEST(test_a_crash_recovers_everything_as_redelivered)
+IN_MEMORY_TEST(test_a_crash_recovers_everything_as_redelivered)
 {
     char *large = make_body(70000, 9);
-    struct engine engine, dead;
+    struct engine dead;
 
-    engine_start(&engine, IN_MEMORY);
-    publish_some_of_everything(&engine, large);
-    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
-    engine_crash(&engine, &dead);
-    get_some_of_everything(&engine, large, true);
+    publish_some_of_everything(engine, large);
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+    engine_crash(engine, &dead);
+    get_some_of_everything(engine, large, true);
     engine_stop(&dead);
-    engine_stop(&engine);
     free(large);
 }
 
@@ -209,53 +207,48 @@ ENGINE_TEST(test_many_sessions)
     get(engine, "q", "32");
 }
 
-QS_TEST(test_sessions_that_crash_one_after_the_other)
+IN_MEMORY_TEST(test_sessions_that_crash_one_after_the_other)
 {
-    struct engine engine, dead[8];
+    struct engine dead[8];
 
-    engine_start(&engine, IN_MEMORY);
-    declare(&engine, "q", QS_DURABLE);
+    declare(engine, "q", QS_DURABLE);
     for (int turn = 0; turn < 8; turn++) {
-        publish_number(&engine, "q", turn);
-        QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
-        publish(&engine, "q", "never committed");
-        engine_crash(&engine, &dead[turn]);
-        check_counts(&engine, "q", (uint64_t)turn + 1, 0);
+        publish_number(engine, "q", turn);
+        QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+        publish(engine, "q", "never committed");
+        engine_crash(engine, &dead[turn]);
+        check_counts(engine, "q", (uint64_t)turn + 1, 0);
     }
     for (int turn = 0; turn < 8; turn++) {
-        get_number(&engine, "q", turn);
+        get_number(engine, "q", turn);
         engine_stop(&dead[turn]);
     }
-    engine_stop(&engine);
 }
 
 /* The bitmaps of a whole segment would be 6 KiB. */
-QS_TEST(test_a_queue_of_few_messages_costs_little_memory_when_reopened)
+UNOPENED_TEST(test_a_queue_of_few_messages_costs_little_memory_when_reopened)
 {
     enum { QUEUES = 400, MESSAGES = 100 };
-    struct engine engine;
     char name[16];
 
-    engine_init(&engine, IN_MEMORY);
-    engine.options.checkpoint_bytes = 1u << 20;
-    engine_open(&engine);
+    engine->options.checkpoint_bytes = 1u << 20;
+    engine_open(engine);
     for (int i = 0; i < QUEUES; i++) {
         snprintf(name, sizeof name, "%d", i);
-        declare(&engine, name, QS_DURABLE);
+        declare(engine, name, QS_DURABLE);
         for (int k = 0; k < MESSAGES; k++) {
-            publish(&engine, name, "m");
+            publish(engine, name, "m");
         }
     }
-    QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
-    engine_reopen(&engine);
-    QS_CHECK(stats_of(&engine).ram_bytes < QUEUES * 1024);
+    QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+    engine_reopen(engine);
+    QS_CHECK(stats_of(engine).ram_bytes < QUEUES * 1024);
     for (int i = 0; i < QUEUES; i++) { /* and it grows as any other */
         snprintf(name, sizeof name, "%d", i);
-        publish(&engine, name, "n");
-        ack(&engine, get(&engine, name, "m").delivery_tag, 0);
-        check_counts(&engine, name, MESSAGES, 0);
+        publish(engine, name, "n");
+        ack(engine, get(engine, name, "m").delivery_tag, 0);
+        check_counts(engine, name, MESSAGES, 0);
     }
-    engine_stop(&engine);
 }
 
 /* A process that is killed on a real disk. */

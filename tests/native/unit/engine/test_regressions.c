@@ -133,32 +133,29 @@ static qs_channel *keep_every(struct engine *engine, uint64_t gap, uint64_t coun
 }
 
 /* The room for their acks was made for one of them. */
-QS_TEST(test_messages_got_without_ack_came_back_after_a_close)
+UNOPENED_TEST(test_messages_got_without_ack_came_back_after_a_close)
 {
     const uint64_t count = 4000;
-    struct engine engine;
     struct ArrowSchema schema;
     struct ArrowArray array;
     qs_channel *keeper;
 
-    engine_init(&engine, IN_MEMORY);
-    engine.options.journal_file_bytes = 64u << 10;
-    engine_open(&engine);
-    declare(&engine, "q", QS_DURABLE);
+    engine->options.journal_file_bytes = 64u << 10;
+    engine_open(engine);
+    declare(engine, "q", QS_DURABLE);
     for (uint64_t i = 0; i < count; i++) {
-        publish(&engine, "q", "m");
+        publish(engine, "q", "m");
     }
-    keeper = keep_every(&engine, 2, count);
-    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
-    QS_CHECK_OK(qs_channel_get_batch(engine.channel, text("q"), count, UINT64_MAX, QS_NO_ACK, 0,
+    keeper = keep_every(engine, 2, count);
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+    QS_CHECK_OK(qs_channel_get_batch(engine->channel, text("q"), count, UINT64_MAX, QS_NO_ACK, 0,
                                      &schema, &array, QS_ERROR));
     QS_CHECK((uint64_t)array.length == count / 2);
     schema.release(&schema);
     array.release(&array);
     qs_channel_close(keeper);
-    engine_reopen(&engine);
-    check_counts(&engine, "q", count / 2, 0);
-    engine_stop(&engine);
+    engine_reopen(engine);
+    check_counts(engine, "q", count / 2, 0);
 }
 
 /* Runs in a process that dies.  The transaction fills whole files; what follows it is confirmed
@@ -326,25 +323,22 @@ static uint64_t publish_a_burst(struct engine *engine, const char *body)
 }
 
 /* Its commits took longer until the files that were made during the burst were used up. */
-QS_TEST(test_a_lone_publisher_paid_for_the_burst_before)
+ON_DISK_TEST(test_a_lone_publisher_paid_for_the_burst_before)
 {
-    struct engine engine;
     char *body = make_body(2000, 1);
     uint64_t count = 0;
 
-    engine_start(&engine, ON_DISK);
-    declare(&engine, "q", QS_DURABLE);
-    while (!wants_fill(&engine)) { /* which a thread may have seen to already */
-        count += publish_a_burst(&engine, body);
+    declare(engine, "q", QS_DURABLE);
+    while (!wants_fill(engine)) { /* which a thread may have seen to already */
+        count += publish_a_burst(engine, body);
     }
-    while (wants_fill(&engine)) {
-        QS_CHECK_OK(qs_store_wait_durable(engine.store, publish(&engine, "q", body).lsn, QS_FOREVER,
+    while (wants_fill(engine)) {
+        QS_CHECK_OK(qs_store_wait_durable(engine->store, publish(engine, "q", body).lsn, QS_FOREVER,
                                           QS_ERROR));
         count += 1;
         usleep(1000); /* the store is quiet, however fast its disk is */
     }
-    engine_reopen(&engine);
-    check_counts(&engine, "q", count, 0);
-    engine_stop(&engine);
+    engine_reopen(engine);
+    check_counts(engine, "q", count, 0);
     free(body);
 }

@@ -180,17 +180,15 @@ QS_TEST(test_a_reject_without_memory_loses_nothing)
 
 /* As many records as there may be entries in the open end of the journal, and as many ends of
  * theirs. */
-QS_TEST(test_each_record_of_a_batch_can_be_refused)
+UNOPENED_TEST(test_each_record_of_a_batch_can_be_refused)
 {
     struct qs_test_batch rows;
-    struct engine engine;
     qs_receipt receipt;
     qs_batch batch;
 
-    engine_init(&engine, IN_MEMORY);
-    engine.options.embed_below = 1u << 20; /* each body is a record of its own */
-    engine_open(&engine);
-    qs_test_declare_with(engine.channel, "few", QS_DURABLE,
+    engine->options.embed_below = 1u << 20; /* each body is a record of its own */
+    engine_open(engine);
+    qs_test_declare_with(engine->channel, "few", QS_DURABLE,
                          "x-max-length=1 x-overflow=reject-publish");
     for (uint32_t count = 30; count < 35; count++) {
         qs_test_batch_init(&rows);
@@ -198,14 +196,13 @@ QS_TEST(test_each_record_of_a_batch_can_be_refused)
             memset(qs_test_batch_add(&rows, "few", 700u << 10), (int)i, 700u << 10);
         }
         batch = qs_test_batch_finish(&rows);
-        QS_CHECK_OK(qs_channel_publish_batch(engine.channel, &batch, &receipt, QS_ERROR));
+        QS_CHECK_OK(qs_channel_publish_batch(engine->channel, &batch, &receipt, QS_ERROR));
         qs_test_batch_fini(&rows);
-        check_counts(&engine, "few", 1, 0);
+        check_counts(engine, "few", 1, 0);
     }
-    QS_CHECK(stats_of(&engine).messages_refused == 30 + 31 + 32 + 33 + 34 - 1);
-    engine_reopen(&engine);
-    check_counts(&engine, "few", 1, 0);
-    engine_stop(&engine);
+    QS_CHECK(stats_of(engine).messages_refused == 30 + 31 + 32 + 33 + 34 - 1);
+    engine_reopen(engine);
+    check_counts(engine, "few", 1, 0);
 }
 
 ENGINE_TEST(test_letters_fill_a_queue_that_refuses_no_further)
@@ -296,32 +293,29 @@ ENGINE_TEST(test_a_transaction_counts_all_that_comes_to_each_queue)
 
 /* A segment that is written anew, without the many that were settled, keeps what it knows of the
  * others. */
-QS_TEST(test_rewritten_segments_know_when_messages_expire)
+UNOPENED_TEST(test_rewritten_segments_know_when_messages_expire)
 {
-    struct engine engine;
     uint32_t rewritten = 0;
 
-    engine_init(&engine, IN_MEMORY);
-    engine.options.segment_entries = 64;
-    engine_open(&engine);
-    qs_test_declare_with(engine.channel, "q", QS_DURABLE, "x-message-ttl=10000 x-queue-mode=lazy");
-    publish_many(&engine, "q", 64);
-    take(&engine, "q", 60);
-    publish_many(&engine, "q", 64);
-    QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
-    ack(&engine, 60, QS_MULTIPLE);
-    qsi_mutex_lock(&engine.store->mutex);
-    while (qsi_pager_compact(engine.store, QS_ERROR)) {
+    engine->options.segment_entries = 64;
+    engine_open(engine);
+    qs_test_declare_with(engine->channel, "q", QS_DURABLE, "x-message-ttl=10000 x-queue-mode=lazy");
+    publish_many(engine, "q", 64);
+    take(engine, "q", 60);
+    publish_many(engine, "q", 64);
+    QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+    ack(engine, 60, QS_MULTIPLE);
+    qsi_mutex_lock(&engine->store->mutex);
+    while (qsi_pager_compact(engine->store, QS_ERROR)) {
         rewritten++;
     }
-    qsi_mutex_unlock(&engine.store->mutex);
+    qsi_mutex_unlock(&engine->store->mutex);
     QS_CHECK(rewritten > 0);
-    QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
-    engine_reopen(&engine);
-    check_counts(&engine, "q", 68, 0);
-    qsi_env_mem_advance(engine.memory, 11 * SECOND);
-    get_nothing(&engine, "q");
-    engine_stop(&engine);
+    QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+    engine_reopen(engine);
+    check_counts(engine, "q", 68, 0);
+    qsi_env_mem_advance(engine->memory, 11 * SECOND);
+    get_nothing(engine, "q");
 }
 
 /* ---- damage ---- */

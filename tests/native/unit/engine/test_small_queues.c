@@ -216,35 +216,31 @@ QUEUES_TEST(test_messages_that_differ_are_carried_as_they_are)
 }
 
 /* One that writes much is not made again for little. */
-QS_TEST(test_a_large_checkpoint_is_not_made_each_second)
+UNOPENED_TEST(test_a_large_checkpoint_is_not_made_each_second)
 {
-    struct engine engine;
-
-    engine_init(&engine, IN_MEMORY);
-    engine_open(&engine);
-    declare(&engine, "q", QS_DURABLE);
-    publish(&engine, "q", "body");
-    checkpoint(&engine);
-    publish(&engine, "q", "body");
-    qs_store *store = engine.store;
+    engine_open(engine);
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "body");
+    checkpoint(engine);
+    publish(engine, "q", "body");
+    qs_store *store = engine->store;
     qsi_store_lock(store);
     store->paging.dead_bytes = 1;
-    qsi_env_mem_advance(engine.memory, SECOND + 1);
+    qsi_env_mem_advance(engine->memory, SECOND + 1);
     QS_CHECK(qsi_checkpoint_is_due(store));
     store->space.named_bytes = 160u << 20;
     QS_CHECK(!qsi_checkpoint_is_due(store));
-    qsi_env_mem_advance(engine.memory, 9 * SECOND);
+    qsi_env_mem_advance(engine->memory, 9 * SECOND);
     QS_CHECK(!qsi_checkpoint_is_due(store));
     store->paging.dead_bytes = 160u << 20;
     QS_CHECK(qsi_checkpoint_is_due(store));
     store->paging.dead_bytes = 1;
-    qsi_env_mem_advance(engine.memory, SECOND);
+    qsi_env_mem_advance(engine->memory, SECOND);
     QS_CHECK(qsi_checkpoint_is_due(store));
     store->paging.dead_bytes = 0;
-    qsi_env_mem_advance(engine.memory, 60 * SECOND); /* the interval */
+    qsi_env_mem_advance(engine->memory, 60 * SECOND); /* the interval */
     QS_CHECK(!qsi_checkpoint_is_due(store));
-    qsi_env_mem_advance(engine.memory, 15 * 60 * SECOND);
+    qsi_env_mem_advance(engine->memory, 15 * 60 * SECOND);
     QS_CHECK(qsi_checkpoint_is_due(store));
     qsi_store_unlock(store);
-    engine_stop(&engine);
 }

@@ -147,29 +147,27 @@ static void be_a_child(struct engine *engine, int pipe_in, int pipe_out)
     _exit(0);
 }
 
-QS_TEST(test_fork_leaves_the_store_to_the_parent)
+ON_DISK_TEST(test_fork_leaves_the_store_to_the_parent)
 {
-    struct engine engine;
     int to_child[2], to_parent[2];
     int result;
     pid_t child;
     char byte;
 
-    engine_start(&engine, ON_DISK);
-    declare(&engine, "q", QS_DURABLE);
-    publish(&engine, "q", "1");
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "1");
     QS_CHECK(pipe(to_child) == 0 && pipe(to_parent) == 0);
     child = fork();
     QS_CHECK(child >= 0);
     if (child == 0) {
-        be_a_child(&engine, to_child[0], to_parent[1]);
+        be_a_child(engine, to_child[0], to_parent[1]);
     }
     close(to_parent[1]);
     if (read(to_parent[0], &byte, 1) == 1) {
-        publish(&engine, "q", "2");
-        engine_reopen(&engine); /* the lock is free although the child lives */
-        get(&engine, "q", "1");
-        get(&engine, "q", "2");
+        publish(engine, "q", "2");
+        engine_reopen(engine); /* the lock is free although the child lives */
+        get(engine, "q", "1");
+        get(engine, "q", "2");
     }
     QS_CHECK(write(to_child[1], "x", 1) == 1);
     QS_CHECK(waitpid(child, &result, 0) == child);
@@ -180,40 +178,36 @@ QS_TEST(test_fork_leaves_the_store_to_the_parent)
     close(to_child[0]);
     close(to_child[1]);
     close(to_parent[0]);
-    engine_stop(&engine);
 }
 
-QS_TEST(test_a_child_opens_the_store_when_the_parent_has_closed_it)
+ON_DISK_TEST(test_a_child_opens_the_store_when_the_parent_has_closed_it)
 {
-    struct engine engine;
     int result;
     pid_t child;
 
-    engine_start(&engine, ON_DISK);
-    declare(&engine, "q", QS_DURABLE);
-    publish(&engine, "q", "1");
-    engine_close(&engine);
+    declare(engine, "q", QS_DURABLE);
+    publish(engine, "q", "1");
+    engine_close(engine);
     child = fork();
     QS_CHECK(child >= 0);
     if (child == 0) {
         qs_message message;
 
-        engine.options.background = false; /* not every sanitizer likes threads in a child */
-        CHILD_CHECK(2, qs_store_open(&engine.store, engine.path, &engine.options, engine.env,
+        engine->options.background = false; /* not every sanitizer likes threads in a child */
+        CHILD_CHECK(2, qs_store_open(&engine->store, engine->path, &engine->options, engine->env,
                                      NULL) == QS_OK);
-        CHILD_CHECK(3, qs_channel_open(&engine.channel, engine.store, NULL) == QS_OK);
+        CHILD_CHECK(3, qs_channel_open(&engine->channel, engine->store, NULL) == QS_OK);
         CHILD_CHECK(4,
-                    qs_channel_get(engine.channel, text("q"), QS_NO_ACK, &message, NULL) == QS_OK);
+                    qs_channel_get(engine->channel, text("q"), QS_NO_ACK, &message, NULL) == QS_OK);
         qs_message_release(&message);
-        qs_channel_close(engine.channel);
-        CHILD_CHECK(5, qs_store_close(engine.store, NULL) == QS_OK);
+        qs_channel_close(engine->channel);
+        CHILD_CHECK(5, qs_store_close(engine->store, NULL) == QS_OK);
         _exit(0);
     }
     QS_CHECK(waitpid(child, &result, 0) == child && WIFEXITED(result));
     QS_CHECK(WEXITSTATUS(result) == 0);
-    engine_open(&engine);
-    get_nothing(&engine, "q");
-    engine_stop(&engine);
+    engine_open(engine);
+    get_nothing(engine, "q");
 }
 
 QS_TEST(test_close_ends_open_channels)
@@ -404,23 +398,20 @@ IN_MEMORY_TEST(test_rates_do_not_count_the_time_before_and_what_was_recovered)
     check_rates(engine, 10, 1);
 }
 
-QS_TEST(test_without_sync_nothing_is_synced_but_what_opens_a_store)
+UNOPENED_TEST(test_without_sync_nothing_is_synced_but_what_opens_a_store)
 {
-    struct engine engine;
     uint64_t before;
 
-    engine_init(&engine, IN_MEMORY);
-    engine.options.sync = QS_SYNC_NONE;
-    engine_open(&engine);
-    declare(&engine, "q", QS_DURABLE);
-    before = stats_of(&engine).fdatasyncs;
-    publish(&engine, "q", "1");
-    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
-    QS_CHECK(stats_of(&engine).fdatasyncs == before);
-    QS_CHECK(stats_of(&engine).sync == QS_SYNC_NONE);
-    engine_reopen(&engine);
-    get(&engine, "q", "1");
-    engine_stop(&engine);
+    engine->options.sync = QS_SYNC_NONE;
+    engine_open(engine);
+    declare(engine, "q", QS_DURABLE);
+    before = stats_of(engine).fdatasyncs;
+    publish(engine, "q", "1");
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+    QS_CHECK(stats_of(engine).fdatasyncs == before);
+    QS_CHECK(stats_of(engine).sync == QS_SYNC_NONE);
+    engine_reopen(engine);
+    get(engine, "q", "1");
 }
 
 /* Many channels at once, closed in another order. */

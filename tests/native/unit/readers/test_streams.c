@@ -374,25 +374,23 @@ QS_TEST(test_bodies_of_a_block_are_not_copied)
     received_release(&part);
 }
 
-QS_TEST(test_a_crash_keeps_what_was_durable)
+IN_MEMORY_TEST(test_a_crash_keeps_what_was_durable)
 {
-    struct engine engine, dead;
+    struct engine dead;
 
-    engine_start(&engine, IN_MEMORY);
-    write_files(&engine);
-    declare_stream(&engine, "s");
-    fill(&engine, "s", 0, 3000, 300, PERSISTENT);
-    commit_offset(&engine, "a", 11);
-    QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
-    fill(&engine, "s", 3000, 3500, 300, TRANSIENT);
-    commit_offset(&engine, "a", 12);
-    sync_all(&engine);
-    engine_crash(&engine, &dead);
-    check_holds(&engine, "s", 0, 3500, 300);
-    check_cursor(&engine, "a", 12);
-    fill(&engine, "s", 3500, 3600, 300, PERSISTENT);
-    engine_reopen(&engine);
-    check_holds(&engine, "s", 0, 3600, 300);
-    engine_stop(&engine);
+    write_files(engine);
+    declare_stream(engine, "s");
+    fill(engine, "s", 0, 3000, 300, PERSISTENT);
+    commit_offset(engine, "a", 11);
+    QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
+    fill(engine, "s", 3000, 3500, 300, TRANSIENT);
+    commit_offset(engine, "a", 12);
+    sync_all(engine);
+    engine_crash(engine, &dead);
+    check_holds(engine, "s", 0, 3500, 300);
+    check_cursor(engine, "a", 12);
+    fill(engine, "s", 3500, 3600, 300, PERSISTENT);
+    engine_reopen(engine);
+    check_holds(engine, "s", 0, 3600, 300);
     engine_stop(&dead);
 }
