@@ -23,6 +23,7 @@ struct engine {
     qs_options options;
     qs_store *store;
     qs_channel *channel;
+    struct engine *dead; /* the one before a crash, which ends with it; NULL: none */
 };
 
 static inline void engine_open(struct engine *engine)
@@ -82,8 +83,14 @@ static inline void engine_reopen(struct engine *engine)
     engine_open(engine);
 }
 
+static inline void engine_stop(struct engine *engine);
+
 static inline void engine_fini(struct engine *engine)
 {
+    if (engine->dead != NULL) {
+        engine_stop(engine->dead);
+        free(engine->dead);
+    }
     qsi_env_fault_destroy(engine->fault);
     if (engine->memory != NULL) {
         qsi_env_mem_destroy(engine->memory);
@@ -98,17 +105,29 @@ static inline void engine_stop(struct engine *engine)
     engine_fini(engine);
 }
 
-/* The process dies: what was written is there, nothing is closed.  In memory only; the old store
- * stays in *dead_out, to be closed before its environment. */
-static inline void engine_crash(struct engine *engine, struct engine *dead_out)
+/* A store on what a crash now would leave: what was written is there, nothing is closed.  In memory
+ * only; the caller stops it. */
+static inline void engine_open_crashed(const struct engine *engine, struct engine *crashed_out)
 {
     static uint64_t seed = 1; /* another one each time: salts of sessions never repeat */
 
-    *dead_out = *engine;
-    engine->memory = qsi_env_mem_clone(dead_out->memory, ++seed);
-    engine->env = engine->memory;
-    engine->fault = NULL;
-    engine_open(engine);
+    *crashed_out = *engine;
+    crashed_out->memory = qsi_env_mem_clone(engine->memory, ++seed);
+    crashed_out->env = crashed_out->memory;
+    crashed_out->fault = NULL;
+    crashed_out->dead = NULL;
+    engine_open(crashed_out);
+}
+
+/* The process dies, and another one opens the store; the old one stays open until the end. */
+static inline void engine_crash(struct engine *engine)
+{
+    struct engine *dead = malloc(sizeof *dead);
+
+    QS_CHECK(dead != NULL);
+    *dead = *engine;
+    engine_open_crashed(dead, engine);
+    engine->dead = dead;
 }
 
 /* After an AMQP error: another channel. */

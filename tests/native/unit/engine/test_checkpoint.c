@@ -57,14 +57,13 @@ static void start_with_carried_tails(struct engine *engine)
 
 static void check_after_crash(struct engine *engine, uint64_t ready)
 {
-    struct engine dead;
+    struct engine crashed;
 
-    engine_crash(engine, &dead);
+    engine_open_crashed(engine, &crashed);
     for (int i = 0; i < QUEUES; i++) {
-        check_counts(engine, name_of(i), ready, 0);
+        check_counts(&crashed, name_of(i), ready, 0);
     }
-    engine_stop(engine);
-    *engine = dead;
+    engine_stop(&crashed);
 }
 
 QS_TEST(test_states_that_did_not_change_are_not_written_again)

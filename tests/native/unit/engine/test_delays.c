@@ -82,15 +82,13 @@ IN_MEMORY_TEST(test_a_nack_with_delay_puts_it_back_later)
 
 enum way { CLOSE, CRASH, CHECKPOINT, CHECKPOINT_CRASH };
 
-static void go(struct engine *engine, enum way way, struct engine *dead, bool *died)
+static void go(struct engine *engine, enum way way)
 {
-    *died = false;
     if (way == CHECKPOINT || way == CHECKPOINT_CRASH) {
         QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
     }
     if (way == CRASH || way == CHECKPOINT_CRASH) {
-        engine_crash(engine, dead);
-        *died = true;
+        engine_crash(engine);
     } else {
         engine_reopen(engine);
     }
@@ -98,9 +96,8 @@ static void go(struct engine *engine, enum way way, struct engine *dead, bool *d
 
 static void test_the_due_time_survives(enum way way, uint64_t carried)
 {
-    struct engine engine, dead;
+    struct engine engine;
     qs_message message;
-    bool died;
 
     engine_init(&engine, IN_MEMORY);
     engine.options.segment_entries = 64;
@@ -115,7 +112,7 @@ static void test_the_due_time_survives(enum way way, uint64_t carried)
     nack_later(&engine, 1, 0, 15);
     QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
     check_delayed(&engine, "q", 0, 0, 4);
-    go(&engine, way, &dead, &died);
+    go(&engine, way);
     check_delayed(&engine, "q", 0, 0, 3);
     get_nothing(&engine, "q");
     pass(&engine, 11);
@@ -129,11 +126,6 @@ static void test_the_due_time_survives(enum way way, uint64_t carried)
     get(&engine, "q", "second");
     get_nothing(&engine, "q");
     engine_stop(&engine);
-    if (died) {
-        qs_channel_close(dead.channel);
-        (void)qs_store_close(dead.store, NULL);
-        engine_fini(&dead);
-    }
 }
 
 /* Delayed messages leave memory like others, states and all, and their segments are read when

@@ -27,16 +27,6 @@ static void sync_store(struct engine *engine)
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
 }
 
-/* The process is killed, and another one opens what it had written. */
-static void die(struct engine *engine)
-{
-    struct engine dead;
-
-    engine_crash(engine, &dead);
-    engine_close(&dead);
-    qsi_env_mem_destroy(dead.memory);
-}
-
 enum way { BY_GET, BY_CONSUMER, BY_BATCH, BY_NO_ACK, WAYS };
 
 /* How often the first message was delivered before; UINT32_MAX: there is none. */
@@ -86,7 +76,7 @@ QS_TEST(test_a_message_that_ends_its_process_was_delivered_for_ever)
             sync_store(&engine);
             for (uint32_t i = 0; i <= LIMIT; i++) {
                 QS_CHECK(take_first(&engine, (enum way)way) == i);
-                die(&engine);
+                engine_crash(&engine);
                 /* Worn out, it is removed before anybody asks for it. */
                 check_counts(&engine, "q", i < LIMIT ? 1 : 0, i < LIMIT ? 0 : 1);
             }
@@ -108,7 +98,7 @@ IN_MEMORY_TEST(test_only_what_was_handed_out_counts)
     sync_store(engine);
     get(engine, "q", "0");
     get(engine, "q", "1");
-    die(engine);
+    engine_crash(engine);
     for (uint32_t i = 0; i < 10; i++) {
         QS_CHECK(get_number(engine, "q", i).delivery_count == (i < 2 ? 1 : 0));
     }
@@ -151,7 +141,7 @@ IN_MEMORY_TEST(test_a_requeue_before_the_crash_counted_twice)
         uint64_t tag = get(engine, "q", "m").delivery_tag;
         QS_CHECK_OK(qs_channel_nack(engine->channel, tag, QS_REQUEUE, 0, QS_ERROR));
         sync_store(engine);
-        die(engine);
+        engine_crash(engine);
     }
     QS_CHECK(get(engine, "q", "m").delivery_count == 2);
 }
@@ -174,7 +164,7 @@ QS_TEST(test_a_checkpoint_forgot_the_delivery_that_was_under_way)
             QS_CHECK(get(&engine, "q", "m").delivery_count == i);
             QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
             QS_CHECK_OK(qs_store_checkpoint(engine.store, QS_ERROR));
-            die(&engine);
+            engine_crash(&engine);
         }
         QS_CHECK(get(&engine, "q", "m").delivery_count == LIMIT);
         QS_CHECK(get(&engine, "q", "n").delivery_count == 0);
@@ -193,7 +183,7 @@ IN_MEMORY_TEST(test_what_was_taken_back_does_not_count)
         QS_CHECK_OK(qs_channel_recover(engine->channel, QS_REQUEUE | QS_WITHHELD, QS_ERROR));
     }
     sync_store(engine);
-    die(engine);
+    engine_crash(engine);
     QS_CHECK(get(engine, "q", "m").delivery_count == 0);
 }
 
@@ -207,9 +197,9 @@ IN_MEMORY_TEST(test_priorities_count_like_queues)
     publish_to(engine, "", "q", (qs_slice){properties, sizeof properties}, text("high"));
     sync_store(engine);
     QS_CHECK(get(engine, "q", "high").delivery_count == 0);
-    die(engine);
+    engine_crash(engine);
     QS_CHECK(get(engine, "q", "high").delivery_count == 1);
-    die(engine);
+    engine_crash(engine);
     QS_CHECK(get(engine, "q", "low").delivery_count == 0);
     get_nothing(engine, "q");
 }

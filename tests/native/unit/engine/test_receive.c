@@ -338,7 +338,6 @@ ENGINE_TEST(test_get_batch_waits_no_longer_than_it_is_told)
 ENGINE_TEST(test_get_batch_without_acks_leads_no_commit)
 {
     struct received received;
-    struct engine dead;
     uint64_t commits;
 
     if (engine->memory == NULL) {
@@ -353,14 +352,12 @@ ENGINE_TEST(test_get_batch_without_acks_leads_no_commit)
     received_release(&received);
     check_counts(engine, "q", 1, 0);
     QS_CHECK(stats_of(engine).commits == commits);
-    engine_crash(engine, &dead);
+    engine_crash(engine);
     check_counts(engine, "q", 3, 0);
-    engine_stop(&dead);
     QS_CHECK_OK(qs_channel_get_batch(engine->channel, text("q"), 2, 1000, QS_NO_ACK, SECOND,
                                      &received.schema, &received.array, QS_ERROR));
     received_release(&received);
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
-    engine_crash(engine, &dead);
+    engine_crash(engine);
     check_counts(engine, "q", 1, 0);
-    engine_stop(&dead);
 }

@@ -53,59 +53,50 @@ ENGINE_TEST(test_reopening_recovers_everything)
 IN_MEMORY_TEST(test_a_crash_recovers_everything_as_redelivered)
 {
     char *large = make_body(70000, 9);
-    struct engine dead;
 
     publish_some_of_everything(engine, large);
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
-    engine_crash(engine, &dead);
+    engine_crash(engine);
     get_some_of_everything(engine, large, true);
-    engine_stop(&dead);
     free(large);
 }
 
 IN_MEMORY_TEST(test_after_a_crash_new_messages_are_new)
 {
-    struct engine dead;
-
     declare(engine, "q", QS_DURABLE);
     publish(engine, "q", "1");
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
-    engine_crash(engine, &dead);
+    engine_crash(engine);
     publish(engine, "q", "2");
     QS_CHECK(get(engine, "q", "1").redelivered);
     QS_CHECK(!get(engine, "q", "2").redelivered);
     engine_reopen(engine);
     QS_CHECK(get(engine, "q", "1").redelivered);
     QS_CHECK(get(engine, "q", "2").redelivered); /* it was out when the store was closed */
-    engine_stop(&dead);
 }
 
 /* A flag of the session that crashed says nothing about the one after it. */
 IN_MEMORY_TEST(test_what_was_not_delivered_after_a_crash_is_not_redelivered)
 {
-    struct engine dead;
-
     declare(engine, "q", QS_DURABLE);
     publish(engine, "q", "1");
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
-    engine_crash(engine, &dead);
+    engine_crash(engine);
     publish(engine, "q", "2");
     engine_reopen(engine); /* in order, this time */
     QS_CHECK(get(engine, "q", "1").redelivered);
     QS_CHECK(!get(engine, "q", "2").redelivered);
-    engine_stop(&dead);
 }
 
 IN_MEMORY_TEST(test_delivery_counts_go_on_after_a_crash)
 {
-    struct engine dead;
     qs_message message;
 
     declare(engine, "q", QS_DURABLE);
     publish(engine, "q", "1");
     publish(engine, "q", "2");
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
-    engine_crash(engine, &dead);
+    engine_crash(engine);
     message = get(engine, "q", "1");
     QS_CHECK(message.redelivered && message.delivery_count == 1);
     QS_CHECK_OK(qs_channel_nack(engine->channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
@@ -113,13 +104,10 @@ IN_MEMORY_TEST(test_delivery_counts_go_on_after_a_crash)
     QS_CHECK(message.redelivered && message.delivery_count == 2);
     message = get(engine, "q", "2");
     QS_CHECK(message.redelivered && message.delivery_count == 1);
-    engine_stop(&dead);
 }
 
 IN_MEMORY_TEST(test_settled_messages_stay_settled_and_requeued_ones_keep_their_place)
 {
-    struct engine dead;
-
     declare(engine, "q", QS_DURABLE);
     for (int i = 0; i < 6; i++) {
         char body[2] = {(char)('0' + i), '\0'};
@@ -138,7 +126,7 @@ IN_MEMORY_TEST(test_settled_messages_stay_settled_and_requeued_ones_keep_their_p
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
     for (int turn = 0; turn < 2; turn++) {
         if (turn == 0) {
-            engine_crash(engine, &dead);
+            engine_crash(engine);
         } else {
             engine_reopen(engine);
         }
@@ -147,7 +135,6 @@ IN_MEMORY_TEST(test_settled_messages_stay_settled_and_requeued_ones_keep_their_p
         get(engine, "q", "5");
         get_nothing(engine, "q");
     }
-    engine_stop(&dead);
 }
 
 ENGINE_TEST(test_transient_things_end_with_their_process)
@@ -209,20 +196,15 @@ ENGINE_TEST(test_many_sessions)
 
 IN_MEMORY_TEST(test_sessions_that_crash_one_after_the_other)
 {
-    struct engine dead[8];
-
     declare(engine, "q", QS_DURABLE);
     for (int turn = 0; turn < 8; turn++) {
         publish_number(engine, "q", turn);
         QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
         publish(engine, "q", "never committed");
-        engine_crash(engine, &dead[turn]);
+        engine_crash(engine);
         check_counts(engine, "q", (uint64_t)turn + 1, 0);
     }
-    for (int turn = 0; turn < 8; turn++) {
-        get_number(engine, "q", turn);
-        engine_stop(&dead[turn]);
-    }
+    get_numbers(engine, "q", 0, 8);
 }
 
 /* The bitmaps of a whole segment would be 6 KiB. */

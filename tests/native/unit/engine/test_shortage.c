@@ -74,7 +74,7 @@ static qs_status requeue_and_page(struct engine *engine)
 
 static void check_goes_on(struct engine *engine, uint64_t n)
 {
-    struct engine dead;
+    struct engine crashed;
     qs_status status = make_checkpoint(engine);
 
     if (status != QS_OK || stats_of(engine).failed) {
@@ -85,10 +85,9 @@ static void check_goes_on(struct engine *engine, uint64_t n)
     QS_CHECK_OK(qs_channel_recover(engine->channel, QS_REQUEUE, QS_ERROR));
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
     engine->env = engine->memory;
-    engine_crash(engine, &dead);
-    check_rest(engine);
-    engine_stop(engine);
-    *engine = dead;
+    engine_open_crashed(engine, &crashed);
+    check_rest(&crashed);
+    engine_stop(&crashed);
 }
 
 static void sweep(enum qsi_fault_kind kind, enum qsi_fault_how how, bool sticky,

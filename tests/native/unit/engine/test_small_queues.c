@@ -82,12 +82,11 @@ static void take_all(struct engine *engine, int from, int to)
 
 static void check_after_crash(struct engine *engine, int from, int to)
 {
-    struct engine dead;
+    struct engine crashed;
 
-    engine_crash(engine, &dead);
-    take_all(engine, from, to);
-    engine_stop(engine);
-    *engine = dead;
+    engine_open_crashed(engine, &crashed);
+    take_all(&crashed, from, to);
+    engine_stop(&crashed);
 }
 
 QUEUES_TEST(test_many_small_queues_share_the_checkpoints_file)
@@ -151,15 +150,14 @@ QS_TEST(test_a_queue_that_grows_gets_files_of_its_own)
     checkpoint(&engine);
     QS_CHECK(stats_of(&engine).segments_written > segments);
     for (int i = 0; i < 2; i++) {
-        struct engine dead;
-        engine_crash(&engine, &dead);
+        struct engine crashed;
+        engine_open_crashed(&engine, &crashed);
         for (int k = 0; k < LARGE_MESSAGES; k++) {
-            take(&engine, small(7), body_of(7, k));
-            take(&engine, small(10), body_of(10, k));
+            take(&crashed, small(7), body_of(7, k));
+            take(&crashed, small(10), body_of(10, k));
         }
-        check_counts(&engine, small(6), MESSAGES, 0);
-        engine_stop(&engine);
-        engine = dead;
+        check_counts(&crashed, small(6), MESSAGES, 0);
+        engine_stop(&crashed);
         checkpoint(&engine);
     }
     engine_stop(&engine);
@@ -194,8 +192,7 @@ QUEUES_TEST(test_messages_that_differ_are_carried_as_they_are)
     QS_CHECK_OK(qs_channel_nack(engine->channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
     checkpoint(engine);
     for (int i = 0; i < 2; i++) { /* from what was published, and from what was carried */
-        struct engine dead;
-        engine_crash(engine, &dead);
+        engine_crash(engine);
         check_counts(engine, small(0), MESSAGES + 2, 0);
         QS_CHECK_OK(qs_channel_get(engine->channel, text(small(0)), 0, &message, QS_ERROR));
         QS_CHECK(message.redelivered && holds(message.body, body_of(0, 0)));
@@ -203,7 +200,6 @@ QUEUES_TEST(test_messages_that_differ_are_carried_as_they_are)
         QS_CHECK_OK(
             qs_channel_nack(engine->channel, message.delivery_tag, QS_REQUEUE, 0, QS_ERROR));
         checkpoint(engine);
-        engine_stop(&dead);
     }
     for (int k = 0; k < MESSAGES; k++) {
         take(engine, small(0), body_of(0, k));

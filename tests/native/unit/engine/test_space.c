@@ -116,7 +116,6 @@ static void take_all(struct engine *engine, uint32_t end, bool large, enum drain
 static void drain(struct engine *engine, uint32_t count, bool large, enum drain how,
                   bool may_be_behind)
 {
-    struct engine dead;
     uint64_t dropped;
     qs_status status;
 
@@ -137,8 +136,7 @@ static void drain(struct engine *engine, uint32_t count, bool large, enum drain 
         engine_reopen(engine);
         break;
     case BY_CRASH_AND_ACKS:
-        engine_crash(engine, &dead);
-        engine_stop(&dead);
+        engine_crash(engine);
         break;
     case BY_CHECKPOINT_AND_ACKS:
         status = qs_store_checkpoint(engine->store, QS_ERROR);
