@@ -285,7 +285,7 @@ static void step(struct run *run)
 
 static void play(uint64_t seed, uint64_t *cuts_io, uint64_t *delivered_io)
 {
-    struct run *run = calloc(1, sizeof *run);
+    QS_TEST_FREED struct run *run = calloc(1, sizeof *run);
 
     QS_CHECK(run != NULL);
     run->random = seed * UINT64_C(1000003);
@@ -306,7 +306,6 @@ static void play(uint64_t seed, uint64_t *cuts_io, uint64_t *delivered_io)
     *cuts_io += run->cuts;
     *delivered_io += run->delivered;
     qsi_env_sim_destroy(run->sim);
-    free(run);
 }
 
 /* ---- failing calls ---- */
@@ -383,7 +382,7 @@ static qs_status try_all(struct run *run)
  * early. */
 static bool fail_one(uint64_t seed, uint64_t n, enum qsi_fault_how how)
 {
-    struct run *run = calloc(1, sizeof *run);
+    QS_TEST_FREED struct run *run = calloc(1, sizeof *run);
     qs_env *fault;
     bool fired;
 
@@ -404,7 +403,6 @@ static bool fail_one(uint64_t seed, uint64_t n, enum qsi_fault_how how)
     take_cut(run, QSI_CUT_RANDOM, seed + n);
     qsi_env_fault_destroy(fault);
     qsi_env_sim_destroy(run->sim);
-    free(run);
     return fired;
 }
 

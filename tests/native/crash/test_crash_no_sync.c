@@ -114,7 +114,7 @@ static void delete_a_queue(struct run *run, uint32_t round)
 int main(int argc, char **argv)
 {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
-    struct run *run = calloc(1, sizeof *run);
+    QS_TEST_FREED struct run *run = calloc(1, sizeof *run);
 
     QS_CHECK(run != NULL);
     run->sim = qsi_env_sim_create(seed);
@@ -135,6 +135,5 @@ int main(int argc, char **argv)
     printf("%" PRIu64 " crash states\n", run->states);
     QS_CHECK(run->states > 400 && run->deleted == ROUNDS - KEPT - 1);
     qsi_env_sim_destroy(run->sim);
-    free(run);
     return 0;
 }

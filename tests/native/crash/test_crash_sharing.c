@@ -428,7 +428,7 @@ static void choose_options(struct run *run)
 
 static void play(uint64_t seed, enum bug bug, uint64_t *states_io, uint64_t *violations_io)
 {
-    struct run *run = calloc(1, sizeof *run);
+    QS_TEST_FREED struct run *run = calloc(1, sizeof *run);
 
     QS_CHECK(run != NULL);
     run->random = seed * UINT64_C(1000003);
@@ -458,7 +458,6 @@ static void play(uint64_t seed, enum bug bug, uint64_t *states_io, uint64_t *vio
         printf("seed %" PRIu64 "\n", seed);
     }
     qsi_env_sim_destroy(run->sim);
-    free(run);
 }
 
 static void must_be_caught(const char *name, enum bug bug, uint64_t seed)

@@ -322,7 +322,7 @@ static uint64_t sweep_operation(struct trial *trial, const struct operation *ope
 int main(int argc, char **argv)
 {
     struct crash_report report = {.told_max = 40};
-    struct trial *trial = calloc(1, sizeof *trial);
+    QS_TEST_FREED struct trial *trial = calloc(1, sizeof *trial);
     uint64_t faults = 0;
 
     (void)qs_test_seed(argc, argv);
@@ -334,7 +334,6 @@ int main(int argc, char **argv)
             faults += sweep_operation(trial, &operations[i]);
         }
     }
-    free(trial);
     fault_conclude(&report, faults);
     return 0;
 }

@@ -135,6 +135,16 @@ static inline uint32_t qs_test_below(uint32_t limit)
     return (uint32_t)(qs_test_random_state >> 33) % limit;
 }
 
+/* Of a pointer to memory of malloc: it is freed at the end of its block. */
+#define QS_TEST_FREED __attribute__((cleanup(qs_test_free)))
+static inline void qs_test_free(void *pointer)
+{
+    void *memory;
+
+    memcpy(&memory, pointer, sizeof memory);
+    free(memory);
+}
+
 /* A new directory on disk that only its owner can use; path holds its name. */
 static inline void qs_test_make_dir(char *path, size_t path_bytes)
 {

@@ -72,7 +72,7 @@ static void check_bodies(struct engine *engine, uint64_t count, struct told *tol
     for (uint64_t i = 0; i < count; i++) {
         const uint8_t *ref = refs + i * QS_BODY_REFERENCE_BYTES;
         size_t bytes = 32u + qsi_get_u32(ref + 16) + qsi_get_u32(ref + 20);
-        uint8_t *data = malloc(bytes);
+        QS_TEST_FREED uint8_t *data = malloc(bytes);
 
         QS_CHECK(data != NULL);
         QS_CHECK_STATUS(QS_EINVAL,
@@ -83,7 +83,6 @@ static void check_bodies(struct engine *engine, uint64_t count, struct told *tol
         } else {
             told->is_whole = false;
         }
-        free(data);
     }
 }
 

@@ -107,7 +107,7 @@ static void *run_consumer(void *argument)
 {
     struct worker *worker = argument;
     struct shared *shared = worker->shared;
-    struct expected *expected = calloc(1, sizeof *expected);
+    QS_TEST_FREED struct expected *expected = calloc(1, sizeof *expected);
     uint32_t random = 12345u + (uint32_t)worker->number;
     uint64_t left = 0;
     qs_channel *channel;
@@ -144,7 +144,6 @@ static void *run_consumer(void *argument)
         }
     }
     qs_channel_close(channel);
-    free(expected);
     atomic_fetch_add(&shared->received, 1);
     return NULL;
 }

@@ -13,7 +13,7 @@
 static void *run_publisher(void *argument)
 {
     struct engine *engine = argument;
-    char *body = make_body(BODY_BYTES, 1);
+    QS_TEST_FREED char *body = make_body(BODY_BYTES, 1);
     qs_channel *channel;
 
     QS_CHECK_OK(qs_channel_open(&channel, engine->store, QS_ERROR));
@@ -21,7 +21,6 @@ static void *run_publisher(void *argument)
         QS_CHECK_OK(qs_test_publish(channel, "", "q", PERSISTENT, text(body), 0));
     }
     qs_channel_close(channel);
-    free(body);
     return NULL;
 }
 

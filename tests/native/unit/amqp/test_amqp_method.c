@@ -82,13 +82,12 @@ static enum qsi_amqp_decoded decode_copy(enum qsi_amqp_method method, const uint
                                          size_t count)
 {
     struct qsi_amqp_arguments decoded;
-    uint8_t *copy = malloc(count > 0 ? count : 1);
+    QS_TEST_FREED uint8_t *copy = malloc(count > 0 ? count : 1);
     enum qsi_amqp_decoded answer;
 
     QS_CHECK(copy != NULL);
     memcpy(copy, bytes, count);
     answer = qsi_amqp_method_decode(method, qsi_slice_make(copy, (uint32_t)count), &decoded);
-    free(copy);
     return answer;
 }
 
@@ -97,7 +96,7 @@ static void check_method(enum qsi_amqp_method method, uint64_t *random)
     const struct qsi_amqp_layout *layout = &qsi_amqp_layouts[method];
     struct qsi_amqp_arguments arguments = random_arguments(random, layout->fields), decoded = {0};
     size_t bytes = qsi_amqp_method_bytes(method, &arguments);
-    uint8_t *encoded = malloc(bytes + 1);
+    QS_TEST_FREED uint8_t *encoded = malloc(bytes + 1);
     enum qsi_amqp_method found;
 
     QS_CHECK(encoded != NULL);
@@ -112,7 +111,6 @@ static void check_method(enum qsi_amqp_method method, uint64_t *random)
     }
     encoded[bytes] = 0;
     QS_CHECK(decode_copy(method, encoded + 4, bytes - 3) == QSI_AMQP_CANNOT_DECODE);
-    free(encoded);
 }
 
 QS_SEED_TEST(test_every_method_is_what_it_was_after_encoding_and_is_refused_cut)

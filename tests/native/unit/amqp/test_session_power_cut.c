@@ -52,13 +52,12 @@ static void send_message(uint16_t channel, char kind, uint32_t number)
 {
     bool is_large = qsi_splitmix_below(&world.random, 8) == 0;
     size_t bytes = is_large ? LARGE_BYTES : 16;
-    char *body = calloc(1, bytes);
+    QS_TEST_FREED char *body = calloc(1, bytes);
 
     QS_CHECK(body != NULL);
     snprintf(body, bytes, "%c%u", kind, number);
     put_message(&world.peer, channel, "", "q", 0, body, bytes);
     flush(&world.peer);
-    free(body);
 }
 
 static void hear(void)
@@ -161,10 +160,9 @@ static void look_after(const struct cut *cut)
         QS_CHECK(take_frame(&reader, &frame));
         is_empty = qsi_get_be16(frame.payload.data + 2) == 72;
         if (!is_empty) {
-            char *body = take_body(&reader, &bytes);
+            QS_TEST_FREED char *body = take_body(&reader, &bytes);
 
             see(&seen, body);
-            free(body);
         }
     }
     check_seen(cut, &seen);

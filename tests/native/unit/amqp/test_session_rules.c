@@ -403,7 +403,7 @@ QS_TEST(test_malformed_properties_are_a_syntax_error)
 QS_TEST(test_a_table_5000_deep_is_refused)
 {
     size_t bytes = 0;
-    uint8_t *table = malloc(BYTES_MAX);
+    QS_TEST_FREED uint8_t *table = malloc(BYTES_MAX);
     struct qsi_amqp_arguments close;
 
     QS_CHECK(table != NULL);
@@ -420,7 +420,6 @@ QS_TEST(test_a_table_5000_deep_is_refused)
     close = EXPECT(&peer, 0, CONNECTION_CLOSE);
     QS_CHECK(close.number[0] == 502);
     disconnect_peer(&peer);
-    free(table);
 }
 
 int main(void)

@@ -41,11 +41,10 @@ QS_TEST(test_hash_is_siphash_1_3)
 QS_TEST(test_hash_reads_no_byte_beyond_the_name)
 {
     for (size_t bytes = 0; bytes < 40; bytes++) {
-        uint8_t *name = malloc(bytes > 0 ? bytes : 1);
+        QS_TEST_FREED uint8_t *name = malloc(bytes > 0 ? bytes : 1);
 
         memset(name, 7, bytes);
         (void)qsi_hash(bytes > 0 ? name : NULL, bytes);
-        free(name);
     }
 }
 

@@ -326,7 +326,7 @@ QS_TEST(test_a_million_acks_in_any_order)
     enum { COUNT = 1000000 };
     struct qsi_unacked unacked = {0};
     struct taken taken = {0};
-    uint32_t *order = malloc(COUNT * sizeof *order);
+    QS_TEST_FREED uint32_t *order = malloc(COUNT * sizeof *order);
 
     QS_CHECK(order != NULL);
     for (uint32_t i = 0; i < COUNT; i++) {
@@ -343,7 +343,6 @@ QS_TEST(test_a_million_acks_in_any_order)
     }
     QS_CHECK(taken.tags == COUNT && unacked.outstanding_count == 0 && unacked.count == 0);
     qsi_unacked_fini(&unacked);
-    free(order);
 }
 
 UNACKED_TEST(test_reserving_may_fail_and_changes_nothing_then)

@@ -73,7 +73,8 @@ static inline struct qsi_messages_layout lay_out(const struct sample *sample)
 static inline void put_routes(const struct sample *sample, const struct qsi_messages_layout *layout,
                               uint8_t *record)
 {
-    uint32_t *codes = malloc(((size_t)sample->rows + sample->destinations + 1) * sizeof *codes);
+    QS_TEST_FREED uint32_t *codes =
+        malloc(((size_t)sample->rows + sample->destinations + 1) * sizeof *codes);
     uint8_t names[512];
     uint64_t at = 0;
 
@@ -93,7 +94,6 @@ static inline void put_routes(const struct sample *sample, const struct qsi_mess
         codes[row] = row_route(sample, row);
     }
     qsi_messages_put_row_routes(record, layout, codes);
-    free(codes);
 }
 
 /* Every fourth row has none of its own. */

@@ -159,7 +159,7 @@ QS_TEST(test_fast_equals_portable_over_long_stretches)
 QS_TEST(test_fast_equals_portable_beyond_the_cache)
 {
     const size_t cached = 8u << 20, bytes = cached + 2 * STRETCH_BYTES;
-    uint8_t *data = malloc(bytes);
+    QS_TEST_FREED uint8_t *data = malloc(bytes);
     struct way ways[3];
     size_t count = find_ways(ways);
 
@@ -172,18 +172,16 @@ QS_TEST(test_fast_equals_portable_beyond_the_cache)
         QS_CHECK(ways[i].sum(9, data, cached + 1) == qsi_crc32c_portable(9, data, cached + 1));
         QS_CHECK(ways[i].sum(9, data, bytes) == qsi_crc32c_portable(9, data, bytes));
     }
-    free(data);
 }
 
 static void check_ends(const struct way *way, size_t from)
 {
     for (size_t bytes = from; bytes <= from + 600; bytes++) {
-        uint8_t *copy = malloc(bytes + (bytes == 0));
+        QS_TEST_FREED uint8_t *copy = malloc(bytes + (bytes == 0));
 
         QS_CHECK(copy != NULL);
         memcpy(copy, noise, bytes);
         QS_CHECK(way->sum(0, copy, bytes) == qsi_crc32c_portable(0, noise, bytes));
-        free(copy);
     }
 }
 

@@ -140,7 +140,7 @@ static void check_equal(const struct qsi_properties *a, const struct qsi_propert
 static qs_status decode_copy(const uint8_t *blob, uint32_t bytes, qs_error *error)
 {
     struct qsi_properties properties;
-    uint8_t *copy = malloc(bytes > 0 ? bytes : 1);
+    QS_TEST_FREED uint8_t *copy = malloc(bytes > 0 ? bytes : 1);
     qs_status status;
 
     QS_CHECK(copy != NULL);
@@ -150,7 +150,6 @@ static qs_status decode_copy(const uint8_t *blob, uint32_t bytes, qs_error *erro
     (void)qsi_properties_delivery_mode(copy, bytes);
     (void)qsi_properties_priority(copy, bytes);
     (void)qsi_properties_expiration(copy, bytes);
-    free(copy);
     return status;
 }
 
@@ -247,7 +246,7 @@ QS_TEST(test_every_truncation_is_refused)
 {
     struct qsi_properties all = all_properties();
     uint32_t bytes;
-    uint8_t *blob = encode(&all, &bytes);
+    QS_TEST_FREED uint8_t *blob = encode(&all, &bytes);
     qs_error error;
 
     QS_CHECK(decode_copy(blob, bytes, &error) == QS_OK);
@@ -255,15 +254,13 @@ QS_TEST(test_every_truncation_is_refused)
         QS_CHECK(decode_copy(blob, cut, &error) == QS_ECORRUPT);
         QS_CHECK(strncmp(error.text, "message properties: ", 20) == 0);
     }
-    free(blob);
     for (uint32_t cut = 0; cut < ALL_TYPES.bytes;
          cut++) { /* whole entries are a table of their own */
-        uint8_t *copy = malloc(cut + 1);
+        QS_TEST_FREED uint8_t *copy = malloc(cut + 1);
 
         QS_CHECK(copy != NULL);
         memcpy(copy, all_types, cut);
         (void)qsi_table_check(qsi_slice_make(copy, cut));
-        free(copy);
     }
 }
 
@@ -426,8 +423,8 @@ QS_SEED_TEST(test_random_damage_never_reads_past_the_end)
 {
     struct qsi_properties all = all_properties();
     uint32_t bytes;
-    uint8_t *blob = encode(&all, &bytes);
-    uint8_t *damaged = malloc(bytes);
+    QS_TEST_FREED uint8_t *blob = encode(&all, &bytes);
+    QS_TEST_FREED uint8_t *damaged = malloc(bytes);
     uint32_t accepted = 0;
 
     QS_CHECK(damaged != NULL);
@@ -445,6 +442,4 @@ QS_SEED_TEST(test_random_damage_never_reads_past_the_end)
         (void)decode_copy(damaged, cut, NULL);
     }
     QS_CHECK(accepted > 0);
-    free(damaged);
-    free(blob);
 }

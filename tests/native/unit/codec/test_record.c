@@ -44,7 +44,7 @@ static void write_rows(const struct sample *sample, const struct qsi_messages_la
 static void check_writer(const struct sample *sample, const uint8_t *expected)
 {
     struct qsi_messages_layout layout = lay_out(sample);
-    uint8_t *record = malloc(layout.record_bytes);
+    QS_TEST_FREED uint8_t *record = malloc(layout.record_bytes);
     uint64_t rows_at = layout.bodies_at;
 
     QS_CHECK(record != NULL);
@@ -54,7 +54,6 @@ static void check_writer(const struct sample *sample, const uint8_t *expected)
     QS_CHECK(memcmp(record + layout.properties_at, expected + layout.properties_at,
                     4 + layout.properties_bytes) == 0);
     QS_CHECK(memcmp(record + rows_at, expected + rows_at, layout.record_bytes - rows_at) == 0);
-    free(record);
 }
 
 static void check_record(const struct sample *sample, const uint8_t *record)
@@ -157,7 +156,7 @@ QS_TEST(test_aligned_columns_are_arrow_arrays_in_place_and_gaps_are_zeros)
 {
     for (uint8_t flags = 0; flags < QSI_MESSAGES_ALIGNED; flags++) {
         struct sample sample = {37, 300, 3, (uint8_t)(flags | QSI_MESSAGES_ALIGNED), 3};
-        uint8_t *record = make_record(&sample);
+        QS_TEST_FREED uint8_t *record = make_record(&sample);
         struct qsi_messages view;
         const uint8_t *end;
 
@@ -179,7 +178,6 @@ QS_TEST(test_aligned_columns_are_arrow_arrays_in_place_and_gaps_are_zeros)
             check_gap(view.stored + 5, view.body_offsets);
         }
         check_gap(view.body_offsets + 4 * 38, view.bodies);
-        free(record);
     }
 }
 

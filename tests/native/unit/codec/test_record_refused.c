@@ -10,7 +10,7 @@
 QS_TEST(test_columns_that_are_not_aligned_are_refused)
 {
     struct sample sample = {9, 3, 2, QSI_MESSAGES_ALIGNED, 2};
-    uint8_t *record = make_record(&sample);
+    QS_TEST_FREED uint8_t *record = make_record(&sample);
 
     for (size_t at = 24; at <= 32; at += 4) {
         uint32_t good = qsi_get_u32(record + at);
@@ -21,19 +21,17 @@ QS_TEST(test_columns_that_are_not_aligned_are_refused)
         qsi_put_u32(record + at, good);
     }
     QS_CHECK_OK(qsi_messages_check(record, QS_ERROR));
-    free(record);
 }
 
 QS_TEST(test_flags_of_a_later_version_are_refused_as_such)
 {
     struct sample sample = {9, 3, 2, 0, 2};
-    uint8_t *record = make_record(&sample);
+    QS_TEST_FREED uint8_t *record = make_record(&sample);
 
     for (uint8_t flag = 64; flag != 0; flag = (uint8_t)(flag << 1)) {
         record[5] = flag;
         QS_CHECK_STATUS(QS_EVERSION, qsi_messages_check(record, QS_ERROR));
     }
-    free(record);
 }
 
 /* ---- malformed ---- */
@@ -62,7 +60,7 @@ static void check_refuses_others(uint8_t *record, size_t at)
 
 QS_TEST(test_every_header_field_is_checked)
 {
-    uint8_t *record = make_record(&small);
+    QS_TEST_FREED uint8_t *record = make_record(&small);
 
     check_refuses_others(record, 8);  /* rows */
     check_refuses_others(record, 16); /* destinations */
@@ -87,13 +85,12 @@ QS_TEST(test_every_header_field_is_checked)
         record[6] = (uint8_t)width;
         QS_CHECK((qsi_messages_check(record, NULL) == QS_OK) == (width == 1));
     }
-    free(record);
 }
 
 /* The bodies of rows 0, 2, 4 ... are elsewhere; each takes 28 bytes. */
 QS_TEST(test_a_body_reference_of_another_length_is_refused)
 {
-    uint8_t *record = make_record(&small);
+    QS_TEST_FREED uint8_t *record = make_record(&small);
     struct qsi_messages view;
     uint8_t *offsets;
 
@@ -107,16 +104,16 @@ QS_TEST(test_a_body_reference_of_another_length_is_refused)
         qsi_put_u32(offsets + 4 * 3, end);
     }
     QS_CHECK_OK(qsi_messages_check(record, QS_ERROR));
-    free(record);
 }
 
 QS_TEST(test_short_records_are_refused)
 {
-    uint8_t *record = make_record(&small);
+    QS_TEST_FREED uint8_t *record = make_record(&small);
     uint32_t bytes = qsi_record_length(record);
 
     for (uint32_t shorter = 0; shorter < bytes; shorter += 8) {
-        uint8_t *cut = malloc(bytes); /* check reads the header whatever its length says */
+        QS_TEST_FREED uint8_t *cut =
+            malloc(bytes); /* check reads the header whatever its length says */
         struct qsi_messages_layout layout = lay_out(&small);
 
         QS_CHECK(cut != NULL);
@@ -125,14 +122,12 @@ QS_TEST(test_short_records_are_refused)
         if (shorter < layout.bodies_at + 60) {
             check_refused(cut);
         }
-        free(cut);
     }
-    free(record);
 }
 
 QS_TEST(test_routes_are_checked)
 {
-    uint8_t *record = make_record(&small);
+    QS_TEST_FREED uint8_t *record = make_record(&small);
     struct qsi_messages_layout layout = lay_out(&small);
     uint32_t first = qsi_get_u32(record + layout.routes_at);
     uint32_t last = qsi_get_u32(record + layout.routes_at + 8);
@@ -156,12 +151,11 @@ QS_TEST(test_routes_are_checked)
     QS_CHECK_OK(qsi_messages_check(record, QS_ERROR));
     record[layout.row_routes_at + 4] = 3; /* a row's route is not there */
     check_refused(record);
-    free(record);
 }
 
 QS_TEST(test_offsets_are_checked)
 {
-    uint8_t *record = make_record(&small);
+    QS_TEST_FREED uint8_t *record = make_record(&small);
     struct qsi_messages_layout layout = lay_out(&small);
     uint8_t *places[2] = {record + layout.properties_at,
                           qsi_messages_body_offsets_place(record, &layout)};
@@ -186,13 +180,12 @@ QS_TEST(test_offsets_are_checked)
         qsi_put_u32(last, good);
         QS_CHECK_OK(qsi_messages_check(record, QS_ERROR));
     }
-    free(record);
 }
 
 QS_TEST(test_shared_properties_are_checked)
 {
     struct sample sample = {3, 1, 1, 0, 1};
-    uint8_t *record = make_record(&sample);
+    QS_TEST_FREED uint8_t *record = make_record(&sample);
     struct qsi_messages_layout layout = lay_out(&sample);
 
     qsi_put_u32(record + layout.properties_at, 12);
@@ -201,7 +194,6 @@ QS_TEST(test_shared_properties_are_checked)
     check_refused(record);
     qsi_put_u32(record + layout.properties_at, 11);
     QS_CHECK_OK(qsi_messages_check(record, QS_ERROR));
-    free(record);
 }
 
 /* Reads all that a record offers: a sanitizer tells if that leaves it. */
@@ -247,7 +239,7 @@ QS_SEED_TEST(test_what_check_lets_through_is_readable)
         struct sample sample = {
             1 + (uint32_t)random_next(&seed) % 20, 1 + (uint32_t)random_next(&seed) % 4,
             (uint32_t)random_next(&seed) % 4, (uint8_t)(random_next(&seed) % 64), 2};
-        uint8_t *record = make_record(&sample);
+        QS_TEST_FREED uint8_t *record = make_record(&sample);
         uint32_t bytes = qsi_record_length(record);
         uint32_t count = 1 + (uint32_t)random_next(&seed) % 3;
 
@@ -260,7 +252,6 @@ QS_SEED_TEST(test_what_check_lets_through_is_readable)
             sum += read_all(record);
             let_through += 1;
         }
-        free(record);
     }
     QS_CHECK(let_through > 100);
 }

@@ -16,14 +16,13 @@ static struct qsi_slice put(uint8_t *out, const uint8_t *blob, uint32_t bytes, u
 {
     struct qsi_properties before, after;
     /* Of its own size, so that a sanitizer sees a write behind it. */
-    uint8_t *room = malloc(bytes + QSI_STREAM_OFFSET_BYTES_MAX);
+    QS_TEST_FREED uint8_t *room = malloc(bytes + QSI_STREAM_OFFSET_BYTES_MAX);
     uint32_t used = qsi_stream_offset_put(room, qsi_slice_make(blob, bytes), offset);
     struct qsi_field field;
     struct qsi_number number;
 
     QS_CHECK(room != NULL && used <= bytes + QSI_STREAM_OFFSET_BYTES_MAX);
     memcpy(out, room, used);
-    free(room);
     QS_CHECK_OK(qsi_properties_decode(&before, blob, bytes, QS_ERROR));
     QS_CHECK_OK(qsi_properties_decode(&after, out, used, QS_ERROR));
     for (int i = 0; i < QSI_PROPERTY_COUNT; i++) {

@@ -119,7 +119,7 @@ QS_TEST(test_tables_in_tables_and_arrays_are_ordered_too)
 QS_TEST(test_the_deepest_table_is_ordered)
 {
     struct table *from = calloc(2, sizeof *from), *to = from + 1;
-    struct table *next = calloc(1, sizeof *next);
+    QS_TEST_FREED struct table *next = calloc(1, sizeof *next);
     struct qsi_buf out = {0};
 
     QS_CHECK(from != NULL && next != NULL);
@@ -143,7 +143,6 @@ QS_TEST(test_the_deepest_table_is_ordered)
     QS_CHECK_STATUS(QS_EINVAL, qsi_table_canonical(&out, slice_of(next), QS_ERROR));
     QS_CHECK(out.bytes == 0);
     free(from);
-    free(next);
 }
 
 QS_TEST(test_thousands_of_names_are_ordered)

@@ -15,9 +15,8 @@ static inline void declare_stream(struct engine *engine, const char *name)
 static inline void fill(struct engine *engine, const char *name, uint64_t from, uint64_t to)
 {
     for (uint64_t i = from; i < to; i++) {
-        char *body = make_body(i % 7 == 3 ? 5000 : 40, (uint32_t)i);
+        QS_TEST_FREED char *body = make_body(i % 7 == 3 ? 5000 : 40, (uint32_t)i);
         publish(engine, name, body);
-        free(body);
     }
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
 }
@@ -72,7 +71,7 @@ static inline uint64_t expect(qs_channel *channel, const char *tag, uint64_t off
 {
     qs_event event;
     uint64_t delivery_tag;
-    char *body = make_body(offset % 7 == 3 ? 5000 : 40, (uint32_t)offset);
+    QS_TEST_FREED char *body = make_body(offset % 7 == 3 ? 5000 : 40, (uint32_t)offset);
 
     QS_CHECK_OK(next(channel, &event));
     QS_CHECK(event.kind == QS_EVENT_DELIVERY && !event.message.redelivered);
@@ -84,7 +83,6 @@ static inline uint64_t expect(qs_channel *channel, const char *tag, uint64_t off
     QS_CHECK(holds(event.message.consumer_tag, tag));
     delivery_tag = event.message.delivery_tag;
     qs_message_release(&event.message);
-    free(body);
     return delivery_tag;
 }
 

@@ -33,7 +33,7 @@ static uint64_t calls_of_checkpoint(struct engine *engine, enum qsi_fault_kind k
  * carried. */
 static void start_with_carried_tails(struct engine *engine)
 {
-    char *body = make_body(1000, 0);
+    QS_TEST_FREED char *body = make_body(1000, 0);
 
     engine_init(engine, IN_MEMORY);
     engine_put_fault(engine);
@@ -45,7 +45,6 @@ static void start_with_carried_tails(struct engine *engine)
             publish(engine, name_of(i), body);
         }
     }
-    free(body);
     checkpoint(engine);
     QS_CHECK(stats_of(engine).segments_written == QUEUES);
     for (int i = 0; i < QUEUES; i++) {
@@ -108,7 +107,7 @@ QS_TEST(test_states_of_a_checkpoint_that_failed_are_synced_by_the_next)
 /* A journal of five files, with nothing in it that anybody needs. */
 static void fill_and_drain(struct engine *engine)
 {
-    char *body = make_body(100000, 0);
+    QS_TEST_FREED char *body = make_body(100000, 0);
 
     declare(engine, "q", QS_DURABLE);
     for (int i = 0; i < 1000; i++) {
@@ -116,7 +115,6 @@ static void fill_and_drain(struct engine *engine)
         consume_one(engine, "q");
     }
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
-    free(body);
 }
 
 /* By a clock that does not go by itself. */

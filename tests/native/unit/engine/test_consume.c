@@ -45,7 +45,7 @@ ENGINE_TEST(test_consumers_take_turns)
 ENGINE_TEST(test_consumer_tags_are_made_up_or_refused)
 {
     char tag[256], other[256];
-    char *name = make_body(256, 0);
+    QS_TEST_FREED char *name = make_body(256, 0);
 
     declare(engine, "q", QS_DURABLE);
     QS_CHECK_OK(qs_channel_consume(engine->channel, text("q"), NONE, 0, NONE, tag, QS_ERROR));
@@ -61,7 +61,6 @@ ENGINE_TEST(test_consumer_tags_are_made_up_or_refused)
     CHECK_CHANNEL_ERROR(
         engine, QS_NOT_FOUND,
         qs_channel_consume(engine->channel, text("x"), NONE, 0, NONE, tag, QS_ERROR));
-    free(name);
 }
 
 ENGINE_TEST(test_exclusive_consumer_is_alone)
@@ -154,7 +153,7 @@ ENGINE_TEST(test_a_full_channel_holds_up_its_no_ack_consumers)
 
 ENGINE_TEST(test_no_ack_consumer_ignores_prefetch)
 {
-    char *large = make_body(30000, 6);
+    QS_TEST_FREED char *large = make_body(30000, 6);
 
     fill(engine, "q", 3);
     publish(engine, "q", large);
@@ -167,7 +166,6 @@ ENGINE_TEST(test_no_ack_consumer_ignores_prefetch)
     check_counts(engine, "q", 0, 0);
     engine_reopen(engine);
     get_nothing(engine, "q");
-    free(large);
 }
 
 ENGINE_TEST(test_deleting_a_queue_cancels_its_consumers)

@@ -224,11 +224,10 @@ static void watched_free(void *context, void *memory)
 ENGINE_TEST(test_a_batch_made_room_for_a_body_that_its_file_cannot_hold)
 {
     struct received received;
-    char *body = make_body(20u << 20, 1);
+    QS_TEST_FREED char *body = make_body(20u << 20, 1);
 
     declare(engine, "q", QS_DURABLE);
     publish(engine, "q", body);
-    free(body);
     engine_close(engine);
     damage_file(engine, "messages", ".msg", true);
     engine->options.recovery = QS_RECOVERY_SALVAGE;

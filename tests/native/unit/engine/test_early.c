@@ -395,7 +395,7 @@ SCENE_TEST(test_queues_keep_priorities_of_their_own)
 QS_TEST(test_a_large_body_is_confirmed_ahead_where_the_journal_has_none_of_it)
 {
     const size_t bytes = 3u << 20;
-    char *body = make_body(bytes, 1);
+    QS_TEST_FREED char *body = make_body(bytes, 1);
 
     for (int embeds = 0; embeds < 2; embeds++) {
         struct scene scene;
@@ -415,7 +415,6 @@ QS_TEST(test_a_large_body_is_confirmed_ahead_where_the_journal_has_none_of_it)
         }
         stop(&scene);
     }
-    free(body);
 }
 
 static void start_faulty(struct scene *scene)

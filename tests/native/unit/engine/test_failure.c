@@ -25,7 +25,7 @@ static qs_status try_publish(struct engine *engine, const char *body)
 QS_BOOL_TEST(test_a_full_disk_refuses_publishes_until_there_is_space, large)
 {
     struct engine engine;
-    char *body = make_body(large ? 20000 : 3000, 1);
+    QS_TEST_FREED char *body = make_body(large ? 20000 : 3000, 1);
     uint64_t count = 0;
     qs_status status;
 
@@ -55,7 +55,6 @@ QS_BOOL_TEST(test_a_full_disk_refuses_publishes_until_there_is_space, large)
     engine_reopen(&engine);
     check_counts(&engine, "q", count, 0);
     engine_stop(&engine);
-    free(body);
 }
 
 PLACE_TEST(test_a_full_disk_refuses_a_whole_batch)
@@ -65,7 +64,7 @@ PLACE_TEST(test_a_full_disk_refuses_a_whole_batch)
     struct engine engine;
     struct table table;
     qs_receipt receipt;
-    char *body = make_body(2000, 1);
+    QS_TEST_FREED char *body = make_body(2000, 1);
 
     for (int row = 0; row < ROWS; row++) {
         bodies[row] = body;
@@ -84,7 +83,6 @@ PLACE_TEST(test_a_full_disk_refuses_a_whole_batch)
     check_counts(&engine, "q", ROWS, 0);
     table_fini(&table);
     engine_stop(&engine);
-    free(body);
 }
 
 /* ---- a failed sync ---- */
@@ -129,7 +127,7 @@ static void check_failed_store(struct engine *engine, const char *large)
 static void check_a_failure_is_final(enum place place, enum qsi_fault_kind kind)
 {
     struct engine engine;
-    char *large = make_body(9000, 5);
+    QS_TEST_FREED char *large = make_body(9000, 5);
     qs_status status;
     qs_env *env;
 
@@ -164,7 +162,6 @@ static void check_a_failure_is_final(enum place place, enum qsi_fault_kind kind)
     QS_CHECK_OK(try_publish(&engine, "goes on"));
     QS_CHECK(engine.env == env);
     engine_stop(&engine);
-    free(large);
 }
 
 PLACE_TEST(test_a_failed_sync_is_final)
@@ -192,7 +189,7 @@ QS_TEST(test_close_tells_of_a_failed_sync)
 QS_TEST(test_open_and_close_survive_a_fault_of_any_call)
 {
     struct engine engine;
-    char *large = make_body(9000, 5);
+    QS_TEST_FREED char *large = make_body(9000, 5);
 
     start_faulty(&engine, IN_MEMORY);
     publish(&engine, "q", "small");
@@ -216,5 +213,4 @@ QS_TEST(test_open_and_close_survive_a_fault_of_any_call)
     get(&engine, "q", "small");
     get(&engine, "q", large);
     engine_stop(&engine);
-    free(large);
 }

@@ -261,7 +261,7 @@ ARMED_TEST(test_events_come_as_many_as_are_asked_for)
 /* What came before the one that has to be read is not lost. */
 static void check_events_stop_before_one_that_has_to_be_read(struct engine *engine)
 {
-    char *large = make_body(100000, 1);
+    QS_TEST_FREED char *large = make_body(100000, 1);
     qs_channel *channel = consumer_of(engine, "q", 0);
     qs_event events[4];
     uint32_t count;
@@ -278,7 +278,6 @@ static void check_events_stop_before_one_that_has_to_be_read(struct engine *engi
     QS_CHECK(count == 1 && holds(events[0].message.body, large));
     qs_message_release(&events[0].message);
     qs_channel_close(channel);
-    free(large);
 }
 
 ARMED_TEST(test_a_large_message_waits_for_who_may_read)
@@ -312,7 +311,7 @@ static void await_alarms(struct engine *engine, qs_listener *listener, uint32_t 
 /* Nobody publishes meanwhile: a server that was told of it holds its clients back. */
 UNOPENED_TEST(test_a_full_disk_rings_and_so_does_its_end)
 {
-    char *body = make_body(4000, 1);
+    QS_TEST_FREED char *body = make_body(4000, 1);
     qs_listener *listener;
     qs_receipt receipt;
     unsigned count = 0;
@@ -336,13 +335,12 @@ UNOPENED_TEST(test_a_full_disk_rings_and_so_does_its_end)
     await_alarms(engine, listener, 0);
     publish(engine, "q", body);
     qs_listener_close(listener);
-    free(body);
 }
 
 /* Messages that a caller has not released cannot leave memory. */
 UNOPENED_TEST(test_memory_that_is_used_up_rings_and_so_does_its_end)
 {
-    char *body = make_body(4000, 1);
+    QS_TEST_FREED char *body = make_body(4000, 1);
     qs_listener *listener;
     static qs_message messages[300];
 
@@ -362,5 +360,4 @@ UNOPENED_TEST(test_memory_that_is_used_up_rings_and_so_does_its_end)
     QS_CHECK_OK(qs_channel_ack(engine->channel, 0, QS_MULTIPLE, QS_ERROR));
     await_alarms(engine, listener, 0);
     qs_listener_close(listener);
-    free(body);
 }

@@ -108,7 +108,7 @@ THREADS_TEST(test_a_loop_with_nothing_else_to_do_commits_what_it_is_asked_for)
 THREADS_TEST(test_a_loop_leaves_much_to_the_store)
 {
     qs_listener *listener = listener_of(engine);
-    char *journalled = make_body(17000, 1), *stored = make_body(100000, 1);
+    QS_TEST_FREED char *journalled = make_body(17000, 1), *stored = make_body(100000, 1);
 
     lead_a_turn(engine, listener, "1");
     for (int i = 0; i < TURNS; i++) {
@@ -116,8 +116,6 @@ THREADS_TEST(test_a_loop_leaves_much_to_the_store)
         QS_CHECK(!take_turn(engine, listener, stored, true).led);
     }
     qs_listener_close(listener);
-    free(journalled);
-    free(stored);
 }
 
 THREADS_TEST(test_a_listener_may_be_closed_while_it_holds)

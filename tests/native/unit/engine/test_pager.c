@@ -18,18 +18,16 @@ static void start_small(struct engine *engine)
 
 static void publish_large(struct engine *engine, uint32_t number)
 {
-    char *body = make_body(BODY_BYTES, number);
+    QS_TEST_FREED char *body = make_body(BODY_BYTES, number);
 
     publish(engine, "q", body);
-    free(body);
 }
 
 static qs_message get_large(struct engine *engine, uint32_t number)
 {
-    char *body = make_body(BODY_BYTES, number);
+    QS_TEST_FREED char *body = make_body(BODY_BYTES, number);
     qs_message message = get(engine, "q", body);
 
-    free(body);
     return message;
 }
 

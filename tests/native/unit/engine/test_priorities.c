@@ -84,7 +84,7 @@ ENGINE_TEST(test_a_requeued_message_is_back_in_its_priority)
 
 ENGINE_TEST(test_a_close_and_a_checkpoint_keep_priorities)
 {
-    char *large = make_body(20000, 7);
+    QS_TEST_FREED char *large = make_body(20000, 7);
 
     declare_priorities(engine, "q", QS_DURABLE, 9, 0);
     publish_at(engine, "q", 1, "a");
@@ -110,7 +110,6 @@ ENGINE_TEST(test_a_close_and_a_checkpoint_keep_priorities)
     take(engine, "q", large);
     take(engine, "q", "a");
     get_nothing(engine, "q");
-    free(large);
 }
 
 ENGINE_TEST(test_a_queue_goes_with_all_its_priorities)

@@ -75,7 +75,7 @@ ENGINE_TEST(test_exchanges_route_to_every_queue_once)
 /* A message for ten queues is one record: its body is on disk once, and in memory once. */
 ENGINE_TEST(test_fanout_journals_the_body_once)
 {
-    char *body = make_body(3000, 0);
+    QS_TEST_FREED char *body = make_body(3000, 0);
     char name[16];
     uint64_t before, bytes;
     qs_receipt receipt;
@@ -99,12 +99,11 @@ ENGINE_TEST(test_fanout_journals_the_body_once)
         get(engine, name, body);
         engine_reopen(engine);
     }
-    free(body);
 }
 
 ENGINE_TEST(test_large_bodies_are_stored_once)
 {
-    char *body = make_body(100000, 3);
+    QS_TEST_FREED char *body = make_body(100000, 3);
     uint64_t lsn;
 
     declare(engine, "a", QS_DURABLE);
@@ -128,13 +127,12 @@ ENGINE_TEST(test_large_bodies_are_stored_once)
         engine_reopen(engine);
     }
     get(engine, "b", body);
-    free(body);
 }
 
 /* Transient messages and those for transient queues stay in memory, whatever their size. */
 ENGINE_TEST(test_large_transient_bodies_are_not_stored)
 {
-    char *body = make_body(50000, 1);
+    QS_TEST_FREED char *body = make_body(50000, 1);
 
     declare(engine, "durable", QS_DURABLE);
     declare(engine, "transient", 0);
@@ -145,7 +143,6 @@ ENGINE_TEST(test_large_transient_bodies_are_not_stored)
     get(engine, "transient", body);
     engine_reopen(engine);
     get_nothing(engine, "durable");
-    free(body);
 }
 
 ENGINE_TEST(test_publish_is_refused)
@@ -293,16 +290,14 @@ ENGINE_TEST(test_bodies_of_every_size_survive)
 {
     declare(engine, "q", QS_DURABLE);
     for (uint32_t bytes = 0; bytes < 5000; bytes = bytes * 2 + bytes % 3 + 1) {
-        char *body = make_body(bytes, bytes);
+        QS_TEST_FREED char *body = make_body(bytes, bytes);
 
         publish(engine, "q", body);
-        free(body);
     }
     engine_reopen(engine);
     for (uint32_t bytes = 0; bytes < 5000; bytes = bytes * 2 + bytes % 3 + 1) {
-        char *body = make_body(bytes, bytes);
+        QS_TEST_FREED char *body = make_body(bytes, bytes);
 
         get(engine, "q", body);
-        free(body);
     }
 }

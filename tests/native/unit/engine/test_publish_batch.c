@@ -133,7 +133,7 @@ ENGINE_TEST(test_exchange_column_leads_to_fanout_and_topic)
 ENGINE_TEST(test_fanout_of_a_batch_journals_its_bodies_once)
 {
     const char *bodies[20];
-    char *body = make_body(1000, 0);
+    QS_TEST_FREED char *body = make_body(1000, 0);
     struct table table;
     uint64_t before;
     char name[16];
@@ -158,7 +158,6 @@ ENGINE_TEST(test_fanout_of_a_batch_journals_its_bodies_once)
         check_counts(engine, name, 20, 0);
     }
     table_fini(&table);
-    free(body);
 }
 
 ENGINE_TEST(test_delivery_modes_by_row)
@@ -368,7 +367,7 @@ ENGINE_TEST(test_a_refused_batch_publishes_nothing)
     static const char *const missing[] = {"amq.fanout", "amq.fanout", "no such exchange"};
     static const char *const internal[] = {"amq.fanout", "internal", "amq.fanout"};
     static const uint8_t modes[] = {2, 1, 3};
-    char *long_name = make_body(300, 0), *large = make_body(2000, 0);
+    QS_TEST_FREED char *long_name = make_body(300, 0), *large = make_body(2000, 0);
     const char *long_keys[3], *too_large[3] = {"one", "two", large};
     struct table tables[6];
     qs_receipt receipt;
@@ -403,8 +402,6 @@ ENGINE_TEST(test_a_refused_batch_publishes_nothing)
         table_fini(&tables[i]);
     }
     QS_CHECK(stats_of(engine).messages_published == 0);
-    free(long_name);
-    free(large);
 }
 
 ENGINE_TEST(test_several_record_batches_are_one_publish)

@@ -190,7 +190,7 @@ ENGINE_TEST(test_closing_a_channel_requeues_what_it_held)
 
 ENGINE_TEST(test_a_message_outlives_its_ack_its_queue_and_its_store)
 {
-    char *body = make_body(9000, 4);
+    QS_TEST_FREED char *body = make_body(9000, 4);
     qs_message small, large;
 
     declare(engine, "q", QS_DURABLE);
@@ -206,7 +206,6 @@ ENGINE_TEST(test_a_message_outlives_its_ack_its_queue_and_its_store)
     qs_message_release(&small);
     qs_message_release(&small);
     qs_message_release(&large);
-    free(body);
 }
 
 /* One message unacked, the queue looked at while empty, and then another one. */
@@ -259,7 +258,7 @@ static int64_t get_batch(struct engine *engine, const char *queue, uint64_t max,
 
 ENGINE_TEST(test_get_batch_takes_what_is_there)
 {
-    char *large = make_body(20000, 5);
+    QS_TEST_FREED char *large = make_body(20000, 5);
     struct received received;
 
     fill(engine, "q", 150);
@@ -290,12 +289,11 @@ ENGINE_TEST(test_get_batch_takes_what_is_there)
     ack(engine, 0, QS_MULTIPLE);
     engine_reopen(engine);
     get_nothing(engine, "q");
-    free(large);
 }
 
 ENGINE_TEST(test_get_batch_is_bounded_in_bytes_but_never_stuck)
 {
-    char *body = make_body(1000, 0), *large = make_body(5000, 0);
+    QS_TEST_FREED char *body = make_body(1000, 0), *large = make_body(5000, 0);
     struct received received;
 
     declare(engine, "q", QS_DURABLE);
@@ -318,8 +316,6 @@ ENGINE_TEST(test_get_batch_is_bounded_in_bytes_but_never_stuck)
     check_counts(engine, "q", 1, 5);
     engine_reopen(engine);
     check_counts(engine, "q", 6, 0);
-    free(body);
-    free(large);
 }
 
 ENGINE_TEST(test_get_batch_waits_no_longer_than_it_is_told)

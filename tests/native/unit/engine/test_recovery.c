@@ -37,7 +37,7 @@ static void get_some_of_everything(struct engine *engine, char *large, bool rede
 
 ENGINE_TEST(test_reopening_recovers_everything)
 {
-    char *large = make_body(70000, 9);
+    QS_TEST_FREED char *large = make_body(70000, 9);
 
     publish_some_of_everything(engine, large);
     engine_reopen(engine);
@@ -46,19 +46,17 @@ ENGINE_TEST(test_reopening_recovers_everything)
     ack(engine, 0, QS_MULTIPLE);
     engine_reopen(engine);
     get_nothing(engine, "q");
-    free(large);
 }
 
 /* Nobody knows what had been delivered: everything says redelivered. */
 IN_MEMORY_TEST(test_a_crash_recovers_everything_as_redelivered)
 {
-    char *large = make_body(70000, 9);
+    QS_TEST_FREED char *large = make_body(70000, 9);
 
     publish_some_of_everything(engine, large);
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
     engine_crash(engine);
     get_some_of_everything(engine, large, true);
-    free(large);
 }
 
 IN_MEMORY_TEST(test_after_a_crash_new_messages_are_new)
@@ -236,7 +234,7 @@ UNOPENED_TEST(test_a_queue_of_few_messages_costs_little_memory_when_reopened)
 /* A process that is killed on a real disk. */
 QS_TEST(test_a_killed_process_loses_nothing_that_was_confirmed)
 {
-    char *large = make_body(70000, 9);
+    QS_TEST_FREED char *large = make_body(70000, 9);
     struct engine engine;
     int result;
     pid_t child;
@@ -256,7 +254,6 @@ QS_TEST(test_a_killed_process_loses_nothing_that_was_confirmed)
     engine_open(&engine);
     get_some_of_everything(&engine, large, true);
     engine_stop(&engine);
-    free(large);
 }
 
 /* ---- the page cache outlives the process, and not the power ---- */
@@ -278,7 +275,7 @@ static void open_on(struct engine *engine, qs_env *env)
 /* From the given call on none works, as for a process that died there. */
 static bool dies_at_call(struct engine *engine, qs_env *fault, uint64_t call)
 {
-    char *body = make_body(ROLLING_BODY_BYTES, 1);
+    QS_TEST_FREED char *body = make_body(ROLLING_BODY_BYTES, 1);
     qs_receipt receipt;
     qs_status status = QS_OK;
 
@@ -290,7 +287,6 @@ static bool dies_at_call(struct engine *engine, qs_env *fault, uint64_t call)
             status = qs_store_sync(engine->store, NULL);
         }
     }
-    free(body);
     return status != QS_OK;
 }
 

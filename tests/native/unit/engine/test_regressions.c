@@ -28,7 +28,7 @@ ENGINE_TEST(test_commit_of_acks_that_overlap_ended_the_process)
 /* The names lay in the journal record, which the settling freed. */
 ENGINE_TEST(test_names_of_a_stored_message_got_without_ack_were_freed)
 {
-    char *large = make_body(70000, 1);
+    QS_TEST_FREED char *large = make_body(70000, 1);
     qs_message message;
 
     declare(engine, "q", QS_DURABLE);
@@ -37,12 +37,11 @@ ENGINE_TEST(test_names_of_a_stored_message_got_without_ack_were_freed)
     QS_CHECK_OK(qs_channel_get(engine->channel, text("q"), QS_NO_ACK, &message, QS_ERROR));
     QS_CHECK(holds(message.exchange, "") && holds(message.routing_key, "q"));
     qs_message_release(&message);
-    free(large);
 }
 
 ENGINE_TEST(test_names_of_a_stored_delivery_without_ack_were_freed)
 {
-    char *large = make_body(70000, 1);
+    QS_TEST_FREED char *large = make_body(70000, 1);
     qs_event event;
 
     declare(engine, "q", QS_DURABLE);
@@ -52,7 +51,6 @@ ENGINE_TEST(test_names_of_a_stored_delivery_without_ack_were_freed)
     event = expect_event(engine, QS_EVENT_DELIVERY, QS_EVENT_DELIVERY);
     QS_CHECK(holds(event.message.routing_key, "q") && holds(event.message.body, large));
     qs_message_release(&event.message);
-    free(large);
 }
 
 /* Deleting finds no room in the journal near the end of a file, and is not journalled. */
@@ -162,7 +160,7 @@ UNOPENED_TEST(test_messages_got_without_ack_came_back_after_a_close)
  * in a later one. */
 static void publish_a_large_transaction(struct engine *engine)
 {
-    char *body = make_body(4000, 1);
+    QS_TEST_FREED char *body = make_body(4000, 1);
 
     declare(engine, "q", QS_DURABLE);
     QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
@@ -174,7 +172,6 @@ static void publish_a_large_transaction(struct engine *engine)
         publish(engine, "q", "later");
         QS_CHECK_OK(qs_test_commit(engine->channel, NONE, 0));
     }
-    free(body);
 }
 
 /* False when the file is not there or was never begun. */
@@ -239,7 +236,7 @@ QS_TEST(test_damage_in_a_file_that_one_commit_filled_was_cut_off_in_silence)
  * False when the commit makes fewer syncs. */
 static bool reopens_twice_after_failing_sync(uint64_t n)
 {
-    char *body = make_body(4000, 1);
+    QS_TEST_FREED char *body = make_body(4000, 1);
     struct engine engine;
     bool failed;
 
@@ -262,7 +259,6 @@ static bool reopens_twice_after_failing_sync(uint64_t n)
     engine_crash(&engine);
     check_counts(&engine, "q", failed ? 0 : 100, 0);
     engine_stop(&engine);
-    free(body);
     return failed;
 }
 
@@ -324,7 +320,7 @@ static uint64_t publish_a_burst(struct engine *engine, const char *body)
 /* Its commits took longer until the files that were made during the burst were used up. */
 ON_DISK_TEST(test_a_lone_publisher_paid_for_the_burst_before)
 {
-    char *body = make_body(2000, 1);
+    QS_TEST_FREED char *body = make_body(2000, 1);
     uint64_t count = 0;
 
     declare(engine, "q", QS_DURABLE);
@@ -339,5 +335,4 @@ ON_DISK_TEST(test_a_lone_publisher_paid_for_the_burst_before)
     }
     engine_reopen(engine);
     check_counts(engine, "q", count, 0);
-    free(body);
 }

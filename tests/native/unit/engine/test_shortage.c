@@ -24,9 +24,8 @@ static void start(struct engine *engine)
     engine_open(engine);
     declare(engine, "q", QS_DURABLE);
     for (uint32_t i = 0; i < MESSAGES; i++) {
-        char *body = make_body(i % 3 == 0 ? LARGE : SMALL, i);
+        QS_TEST_FREED char *body = make_body(i % 3 == 0 ? LARGE : SMALL, i);
         publish(engine, "q", body);
-        free(body);
     }
 }
 
@@ -34,12 +33,11 @@ static void start(struct engine *engine)
 static void settle_half(struct engine *engine)
 {
     for (uint32_t i = 0; i < MESSAGES; i++) {
-        char *body = make_body(i % 3 == 0 ? LARGE : SMALL, i);
+        QS_TEST_FREED char *body = make_body(i % 3 == 0 ? LARGE : SMALL, i);
         uint64_t tag = get(engine, "q", body).delivery_tag;
         if (i % 2 == 0) {
             ack(engine, tag, 0);
         }
-        free(body);
     }
 }
 
@@ -47,9 +45,8 @@ static void check_rest(struct engine *engine)
 {
     check_counts(engine, "q", MESSAGES / 2, 0);
     for (uint32_t i = 1; i < MESSAGES; i += 2) {
-        char *body = make_body(i % 3 == 0 ? LARGE : SMALL, i);
+        QS_TEST_FREED char *body = make_body(i % 3 == 0 ? LARGE : SMALL, i);
         (void)get(engine, "q", body);
-        free(body);
     }
     get_nothing(engine, "q");
 }

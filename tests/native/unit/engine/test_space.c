@@ -35,10 +35,9 @@ static uint32_t body_bytes(uint32_t number, bool large)
 
 static qs_status try_publish(struct engine *engine, uint32_t number, bool large)
 {
-    char *body = make_body(body_bytes(number, large), number);
+    QS_TEST_FREED char *body = make_body(body_bytes(number, large), number);
     qs_status status = qs_test_publish(engine->channel, "", "q", PERSISTENT, text(body), 0);
 
-    free(body);
     return status;
 }
 
@@ -80,7 +79,7 @@ static void take_all(struct engine *engine, uint32_t end, bool large, enum drain
                      bool may_be_behind)
 {
     for (uint32_t i = 0; i < end; i++) {
-        char *body = make_body(body_bytes(i, large), i);
+        QS_TEST_FREED char *body = make_body(body_bytes(i, large), i);
         uint64_t tag =
             get_flags(engine, "q", body, how == BY_GETS_WITHOUT_ACK ? QS_NO_ACK : 0).delivery_tag;
         qs_status status = QS_OK;
@@ -108,7 +107,6 @@ static void take_all(struct engine *engine, uint32_t end, bool large, enum drain
             }
             QS_CHECK(status == QS_OK || (status == QS_ESTORE_FULL && may_be_behind));
         }
-        free(body);
     }
     get_nothing(engine, "q");
 }

@@ -30,10 +30,9 @@ static uint32_t body_bytes(uint32_t number)
 
 static bool publish_next(struct round *round)
 {
-    char *body = make_body(body_bytes(round->end), round->end);
+    QS_TEST_FREED char *body = make_body(body_bytes(round->end), round->end);
     qs_status status = qs_test_publish(round->engine.channel, "", "q", PERSISTENT, text(body), 0);
 
-    free(body);
     if (status != QS_OK && status != QS_ESTORE_FULL) {
         fprintf(stderr, "publish: %s\n", qs_test_error.text);
     }
@@ -64,10 +63,9 @@ static void publish_some(struct round *round, uint64_t count, uint64_t every)
 static void take_some(struct round *round, uint64_t count, uint64_t every)
 {
     while (count-- > 0 && round->first < round->end) {
-        char *body = make_body(body_bytes(round->first), round->first);
+        QS_TEST_FREED char *body = make_body(body_bytes(round->first), round->first);
         uint64_t tag = get(&round->engine, "q", body).delivery_tag;
 
-        free(body);
         ack(&round->engine, tag, 0);
         round->first += 1;
         if (every > 0 && count % every == 0) {

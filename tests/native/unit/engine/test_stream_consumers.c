@@ -84,9 +84,8 @@ ENGINE_TEST(test_consumers_never_get_what_is_not_durable)
     declare_stream(engine, "s");
     consume_from(engine, "s", "c", 0, 10);
     for (uint32_t i = 0; i < 3; i++) {
-        char *body = make_body(40, i);
+        QS_TEST_FREED char *body = make_body(40, i);
         publish(engine, "s", body);
-        free(body);
     }
     expect_nothing(engine->channel);
     /* The waiting thread commits, if no other does. */
@@ -278,7 +277,7 @@ static void fill_filtered(struct engine *engine, uint64_t from, uint64_t to)
         struct qs_test_fields headers = {.used = 0};
         struct qsi_properties properties = {.delivery_mode = 2};
         uint8_t blob[256];
-        char *body = make_body(i % 7 == 3 ? 5000 : 40, (uint32_t)i);
+        QS_TEST_FREED char *body = make_body(i % 7 == 3 ? 5000 : 40, (uint32_t)i);
         properties.present |= qsi_property_flag(QSI_PROPERTY_DELIVERY_MODE);
         if (i % 3 < 2) {
             qs_test_put_text(&headers, "x-stream-filter-value", i % 3 == 0 ? "a" : "b");
@@ -288,7 +287,6 @@ static void fill_filtered(struct engine *engine, uint64_t from, uint64_t to)
         qsi_properties_encode(blob, &properties);
         publish_to(engine, "", "s", (qs_slice){blob, qsi_properties_bytes(&properties)},
                    text(body));
-        free(body);
     }
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
 }

@@ -23,12 +23,11 @@ QS_TEST_FIXTURE(run_small, struct engine, start_small(&fixture), engine_stop(&fi
 
 static void publish_count(struct engine *engine, const char *queue, uint32_t count)
 {
-    char *body = make_body(BODY_BYTES, 1);
+    QS_TEST_FREED char *body = make_body(BODY_BYTES, 1);
 
     for (uint32_t i = 0; i < count; i++) {
         publish(engine, queue, body);
     }
-    free(body);
 }
 
 static void take_count(struct engine *engine, const char *queue, uint32_t count)

@@ -56,7 +56,7 @@ ENGINE_TEST(test_declare_otherwise_is_refused)
 
 ENGINE_TEST(test_declare_of_nonsense_leaves_the_channel_open)
 {
-    char *name = make_body(256, 0);
+    QS_TEST_FREED char *name = make_body(256, 0);
     qs_declare_ok ok;
 
     QS_CHECK_STATUS(QS_EINVAL, try_declare(engine, name, 0, NONE, &ok));
@@ -64,7 +64,6 @@ ENGINE_TEST(test_declare_of_nonsense_leaves_the_channel_open)
     name[255] = '\0';
     QS_CHECK_OK(try_declare(engine, name, 0, NONE, &ok));
     QS_CHECK(strcmp(ok.queue, name) == 0);
-    free(name);
 }
 
 ENGINE_TEST(test_arguments_are_kept)

@@ -56,7 +56,7 @@ ENGINE_TEST(test_durable_exchanges_and_bindings_come_back)
 
 ENGINE_TEST(test_bindings_are_refused_where_an_end_is_missing)
 {
-    char *key = make_body(256, 0);
+    QS_TEST_FREED char *key = make_body(256, 0);
 
     declare(engine, "q", QS_DURABLE);
     CHECK_CHANNEL_ERROR(engine, QS_NOT_FOUND, qs_test_bind(engine->channel, "q", "none", "", 0));
@@ -69,7 +69,6 @@ ENGINE_TEST(test_bindings_are_refused_where_an_end_is_missing)
     publish_to(engine, "amq.direct", key, PERSISTENT, text("long key"));
     engine_reopen(engine);
     get(engine, "q", "long key");
-    free(key);
 }
 
 ENGINE_TEST(test_auto_delete_exchange_goes_with_its_last_binding)

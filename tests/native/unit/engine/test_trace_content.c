@@ -85,7 +85,7 @@ TRACE_TEST(test_bodies_are_told_wherever_they_lie)
 
     trace = open_trace(engine);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        char *body = make_body(sizes[i], (uint32_t)i);
+        QS_TEST_FREED char *body = make_body(sizes[i], (uint32_t)i);
         qs_trace_event event;
 
         publish_to(engine, "", "a", PERSISTENT, (qs_slice){body, sizes[i]});
@@ -95,11 +95,10 @@ TRACE_TEST(test_bodies_are_told_wherever_they_lie)
         event = next(trace, QS_TRACE_DELIVER);
         QS_CHECK(holds(event.content->body, body));
         QS_CHECK(holds(event.queues, "\1a") && holds(event.routing_key, "a"));
-        free(body);
     }
     QS_CHECK_OK(qs_test_consume(engine->channel, "b", "b", QS_NO_ACK, NONE));
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        char *body = make_body(sizes[i], (uint32_t)i);
+        QS_TEST_FREED char *body = make_body(sizes[i], (uint32_t)i);
         qs_trace_event event;
         qs_event delivery;
 
@@ -109,7 +108,6 @@ TRACE_TEST(test_bodies_are_told_wherever_they_lie)
         qs_message_release(&delivery.message);
         event = next(trace, QS_TRACE_DELIVER);
         QS_CHECK(holds(event.queues, "\1b") && holds(event.content->body, body));
-        free(body);
     }
     check_nothing(trace);
     qs_trace_close(trace);
@@ -186,7 +184,7 @@ QS_TEST(test_one_message_has_room_whatever_its_size)
     struct engine engine;
     qs_trace_event event;
     qs_trace *trace;
-    char *body = make_body(bytes, 1);
+    QS_TEST_FREED char *body = make_body(bytes, 1);
 
     start(&engine);
     trace = open_trace(&engine);
@@ -201,7 +199,6 @@ QS_TEST(test_one_message_has_room_whatever_its_size)
     QS_CHECK(holds(event.content->body, "small"));
     qs_trace_close(trace);
     engine_stop(&engine);
-    free(body);
 }
 
 TRACE_TEST(test_what_consumers_of_other_queues_get_is_told)
@@ -275,7 +272,7 @@ TRACE_TEST(test_what_was_told_before_the_end_is_still_read)
 QS_TEST(test_a_message_that_cannot_be_read_is_not_told)
 {
     struct engine engine;
-    char *body = make_body(5000, 1);
+    QS_TEST_FREED char *body = make_body(5000, 1);
     qs_message message;
     qs_trace *trace;
     qs_env *faulty;
@@ -294,7 +291,6 @@ QS_TEST(test_a_message_that_cannot_be_read_is_not_told)
     qs_channel_close(engine.channel);
     QS_CHECK_OK(qs_store_close(engine.store, QS_ERROR));
     engine_fini(&engine);
-    free(body);
 }
 
 QS_TEST(test_without_memory_a_content_counts_as_dropped)

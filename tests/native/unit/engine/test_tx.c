@@ -25,7 +25,7 @@ static void commit(struct engine *engine)
 
 ENGINE_TEST(test_work_shows_at_the_commit)
 {
-    char *large = make_body(20000, 1);
+    QS_TEST_FREED char *large = make_body(20000, 1);
 
     declare(engine, "a", QS_DURABLE);
     declare(engine, "b", QS_DURABLE);
@@ -49,7 +49,6 @@ ENGINE_TEST(test_work_shows_at_the_commit)
     get_nothing(engine, "a");
     get(engine, "b", large);
     get_nothing(engine, "b");
-    free(large);
 }
 
 ENGINE_TEST(test_rollback_drops_publishes_and_forgets_acks)
@@ -150,7 +149,7 @@ ENGINE_TEST(test_returns_arrive_at_the_commit)
 
 ENGINE_TEST(test_a_key_is_committed_once)
 {
-    char *long_key = make_body(1025, 0);
+    QS_TEST_FREED char *long_key = make_body(1025, 0);
 
     declare(engine, "q", QS_DURABLE);
     select_tx(engine);
@@ -172,7 +171,6 @@ ENGINE_TEST(test_a_key_is_committed_once)
     QS_CHECK_STATUS(QS_EINVAL, qs_test_commit(engine->channel, text(long_key), 0));
     QS_CHECK(!commit_key(engine, "batch 8")); /* nothing but a key */
     check_counts(engine, "q", 1, 0);
-    free(long_key);
 }
 
 /* Once, keys were forgotten behind the latest 65,536: a repetition published again. */
@@ -276,7 +274,7 @@ static void publish_mandatory(struct engine *engine, const char *exchange, const
 /* One of them lies in the message store, one went to two queues. */
 ENGINE_TEST(test_mandatory_messages_come_back_whose_queues_went_before_the_commit)
 {
-    char *large = make_body(100000, 1);
+    QS_TEST_FREED char *large = make_body(100000, 1);
     qs_event event;
 
     declare(engine, "gone", QS_DURABLE);
@@ -305,13 +303,12 @@ ENGINE_TEST(test_mandatory_messages_come_back_whose_queues_went_before_the_commi
     expect_no_event(engine, QS_EVENT_RETURN);
     QS_CHECK(stats_of(engine).messages_returned == 3);
     get(engine, "q", "stays");
-    free(large);
 }
 
 /* A body that has to be read for it is: the commit that must not wait is not done. */
 ENGINE_TEST(test_a_commit_that_must_not_wait_reads_no_message_that_comes_back)
 {
-    char *large = make_body(100000, 1);
+    QS_TEST_FREED char *large = make_body(100000, 1);
     qs_event event;
 
     declare(engine, "gone", QS_DURABLE);
@@ -322,7 +319,6 @@ ENGINE_TEST(test_a_commit_that_must_not_wait_reads_no_message_that_comes_back)
     commit(engine);
     event = next_return(engine);
     qs_message_release(&event.message);
-    free(large);
 }
 
 ENGINE_TEST(test_batches_join_the_transaction)
@@ -417,7 +413,7 @@ static void check_commit_is_atomic(bool has_acks, bool has_key, bool has_large)
 {
     static struct cutting cutting;
     struct engine engine = {.path = "store"};
-    char *body = make_body(CUT_BYTES, 2);
+    QS_TEST_FREED char *body = make_body(CUT_BYTES, 2);
 
     cutting =
         (struct cutting){.sim = qsi_env_sim_create(1), .has_acks = has_acks, .has_key = has_key};
@@ -456,7 +452,6 @@ static void check_commit_is_atomic(bool has_acks, bool has_key, bool has_large)
     QS_CHECK(cutting.whole == 2 && cutting.nothing == 0);
     engine_close(&engine);
     qsi_env_sim_destroy(cutting.sim);
-    free(body);
 }
 
 int main(void)

@@ -55,7 +55,7 @@ static void check_told(struct engine *engine, uint64_t before)
 
 static void test_messages(struct engine *engine)
 {
-    char *body = make_body(1000, 1);
+    QS_TEST_FREED char *body = make_body(1000, 1);
     uint64_t before = begin(engine);
 
     for (int i = 0; i < MESSAGES; i++) {
@@ -71,12 +71,11 @@ static void test_messages(struct engine *engine)
     QS_CHECK_OK(qs_channel_tx_rollback(engine->channel, QS_ERROR));
     QS_CHECK(qs_channel_tx_bytes(engine->channel) == 0);
     QS_CHECK(allocated < before + (256u << 10));
-    free(body);
 }
 
 static void test_bodies_in_the_message_store_take_none(struct engine *engine)
 {
-    char *body = make_body(100000, 1);
+    QS_TEST_FREED char *body = make_body(100000, 1);
 
     begin(engine);
     for (int i = 0; i < 20; i++) {
@@ -86,7 +85,6 @@ static void test_bodies_in_the_message_store_take_none(struct engine *engine)
     QS_CHECK_OK(qs_test_commit(engine->channel, NONE, 0));
     QS_CHECK(qs_channel_tx_bytes(engine->channel) == 0);
     QS_CHECK_OK(qs_channel_queue_purge(engine->channel, text("q"), 0, &(uint64_t){0}, QS_ERROR));
-    free(body);
 }
 
 /* They go nowhere, or come back: the exchanges differ, so each of them is noted. */

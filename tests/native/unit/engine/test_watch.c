@@ -93,10 +93,9 @@ static void stop(struct engine *engine)
 
 static qs_status try_publish(struct engine *engine)
 {
-    char *body = make_body(3000, 1);
+    QS_TEST_FREED char *body = make_body(3000, 1);
     qs_status status = qs_test_publish(engine->channel, "", "q", PERSISTENT, text(body), 0);
 
-    free(body);
     return status;
 }
 

@@ -18,17 +18,15 @@ static void fill_with_a_damaged_one(struct engine *engine, const char *queue)
 {
     declare(engine, queue, QS_DURABLE);
     for (uint32_t i = 0; i < MESSAGES; i++) {
-        char *body = make_body(LARGE, i);
+        QS_TEST_FREED char *body = make_body(LARGE, i);
         body[0] = (char)('0' + i);
         publish(engine, queue, body);
-        free(body);
     }
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
     {
-        char *body = make_body(LARGE, BAD);
+        QS_TEST_FREED char *body = make_body(LARGE, BAD);
         body[0] = (char)('0' + BAD);
         damage(engine, "messages", ".msg", body, 100);
-        free(body);
     }
 }
 
@@ -176,7 +174,7 @@ ENGINE_TEST(test_recover_brings_back_what_was_withheld)
 IN_MEMORY_TEST(test_failed_deliveries_used_up_the_delivery_limit)
 {
     struct qs_test_alloc memory;
-    char *body = make_body(LARGE, 7);
+    QS_TEST_FREED char *body = make_body(LARGE, 7);
 
     qs_test_declare_with(engine->channel, "q", QS_DURABLE, "x-delivery-limit=1");
     publish(engine, "q", body);
@@ -217,7 +215,6 @@ IN_MEMORY_TEST(test_failed_deliveries_used_up_the_delivery_limit)
     QS_CHECK_OK(qs_store_close(engine->store, QS_ERROR));
     qs_allocator_set(NULL);
     engine_open(engine);
-    free(body);
 }
 
 /* Each allocation of each way to take a message fails once; what was handed out is acked, all the
@@ -235,9 +232,8 @@ IN_MEMORY_TEST(test_memory_that_ran_out_on_the_way_cost_messages)
 
             declare(engine, "q", QS_DURABLE);
             for (uint32_t i = 0; i < 3; i++) {
-                char *body = make_body(i == 1 ? LARGE : 100, i);
+                QS_TEST_FREED char *body = make_body(i == 1 ? LARGE : 100, i);
                 publish(engine, "q", body);
-                free(body);
             }
             engine_close(engine);
             qs_test_alloc_install(&memory);

@@ -33,9 +33,8 @@ static qs_status try_declare_work(struct engine *engine, const char *name)
 static void fill(struct engine *engine, uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i < to; i++) {
-        char *body = make_body(BODY, i);
+        QS_TEST_FREED char *body = make_body(BODY, i);
         publish(engine, "s", body);
-        free(body);
     }
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
 }
@@ -64,7 +63,7 @@ static qs_queue_status status_of(struct engine *engine, const char *name)
 /* Work queue w has message 0 out, and retention dropped it. */
 static uint64_t get_one_and_lose_it(struct engine *engine, uint64_t *first_out)
 {
-    char *body = make_body(BODY, 0);
+    QS_TEST_FREED char *body = make_body(BODY, 0);
     uint64_t tag;
 
     engine_close(engine);
@@ -75,7 +74,6 @@ static uint64_t get_one_and_lose_it(struct engine *engine, uint64_t *first_out)
     QS_CHECK_OK(try_declare_work(engine, "w"));
     fill(engine, 0, 10);
     tag = get(engine, "w", body).delivery_tag;
-    free(body);
     for (uint32_t i = 10; i < 400; i += 30) {
         fill(engine, i, i + 30);
         QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
@@ -113,7 +111,7 @@ ENGINE_TEST(test_what_comes_back_after_retention_took_it_is_passed)
 
 ENGINE_TEST(test_a_dead_letter_is_read_from_the_stream_again)
 {
-    char *body = make_body(BODY, 0);
+    QS_TEST_FREED char *body = make_body(BODY, 0);
     uint64_t tag;
 
     declare_stream(engine, 0);
@@ -126,7 +124,6 @@ ENGINE_TEST(test_a_dead_letter_is_read_from_the_stream_again)
     QS_CHECK_OK(qs_channel_nack(engine->channel, tag, 0, 0, QS_ERROR));
     get(engine, "dead", body);
     check_counts(engine, "w", 99, 0);
-    free(body);
 }
 
 static uint32_t streams_to_look_at(struct engine *engine)
@@ -266,9 +263,8 @@ static uint32_t drain(struct engine *engine)
     uint32_t next = NEXT - (uint32_t)status_of(engine, "w").messages_ready, count = 0;
 
     for (; next < NEXT; next++, count++) {
-        char *body = make_body(BODY, next);
+        QS_TEST_FREED char *body = make_body(BODY, next);
         ack(engine, get(engine, "w", body).delivery_tag, 0);
-        free(body);
     }
     get_nothing(engine, "w");
     return count;
@@ -325,9 +321,8 @@ static void prepare(struct engine *engine)
     fill(engine, 0, 120);
     QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
     for (uint32_t i = 0; i < FIRST; i++) {
-        char *body = make_body(BODY, i);
+        QS_TEST_FREED char *body = make_body(BODY, i);
         ack(engine, get(engine, "w", body).delivery_tag, 0);
-        free(body);
     }
     fill(engine, 120, NEXT);
     engine_close(engine);

@@ -52,10 +52,9 @@ static qs_status browse_all(qs_store *store, uint64_t *rows_out)
         QS_CHECK(received.array.length > 0);
         for (int64_t row = 0; row < received.array.length; row++, (*rows_out)++) {
             size_t bytes = is_large(*rows_out) ? LARGE : 200;
-            char *body = make_body(bytes, (uint32_t)*rows_out);
+            QS_TEST_FREED char *body = make_body(bytes, (uint32_t)*rows_out);
             qs_slice got = received_body(&received, row);
             QS_CHECK(got.bytes == bytes && memcmp(got.data, body, bytes) == 0);
-            free(body);
         }
         received_release(&received);
     }

@@ -265,7 +265,7 @@ static inline void damage(const struct fixture *fixture, uint32_t number, uint64
                           uint64_t bytes, uint8_t mask)
 {
     char name[QSI_JOURNAL_NAME_BYTES];
-    uint8_t *data = malloc(bytes);
+    QS_TEST_FREED uint8_t *data = malloc(bytes);
     qs_part part = {data, bytes};
     qs_file *file;
     size_t got = 0;
@@ -281,7 +281,6 @@ static inline void damage(const struct fixture *fixture, uint32_t number, uint64
     }
     QS_CHECK_OK(qsi_file_write(fixture->env, file, &part, 1, offset, QS_ERROR));
     fixture->env->close(fixture->env, file);
-    free(data);
 }
 
 static inline void truncate_file(const struct fixture *fixture, uint32_t number, uint64_t bytes)

@@ -112,7 +112,7 @@ QS_TEST(test_large_bodies_move)
     qs_env *env = qsi_env_mem_create(1);
     struct fixture fixture;
     struct qsi_body_ref refs[3];
-    uint8_t *data = malloc(2 * BODY_BYTES);
+    QS_TEST_FREED uint8_t *data = malloc(2 * BODY_BYTES);
     uint8_t *back = data + BODY_BYTES;
 
     QS_CHECK(data != NULL);
@@ -151,7 +151,6 @@ QS_TEST(test_large_bodies_move)
         }
         stop(&fixture);
     }
-    free(data);
     qsi_env_mem_destroy(env);
 }
 

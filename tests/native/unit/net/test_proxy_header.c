@@ -116,13 +116,12 @@ enum { GOOD = sizeof good / sizeof good[0], BAD = sizeof bad / sizeof bad[0], MO
 /* At the end of a page's worth of memory of its own, so that ASan sees a read beyond it. */
 static qs_status read_copy(const char *data, size_t bytes, qs_proxy_header *header)
 {
-    char *copy = malloc(bytes == 0 ? 1 : bytes);
+    QS_TEST_FREED char *copy = malloc(bytes == 0 ? 1 : bytes);
     qs_status status;
 
     QS_CHECK(copy != NULL);
     memcpy(copy, data, bytes);
     status = qs_proxy_header_read(bytes == 0 ? NULL : copy, bytes, header, QS_ERROR);
-    free(copy);
     return status;
 }
 

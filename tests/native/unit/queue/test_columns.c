@@ -316,7 +316,7 @@ static void check(const struct run *run)
 
 static void run_random(uint64_t seed, bool counts_bytes, uint64_t ttl_us)
 {
-    struct run *run = calloc(1, sizeof *run);
+    QS_TEST_FREED struct run *run = calloc(1, sizeof *run);
 
     QS_CHECK(run != NULL);
     run->random = seed;
@@ -351,7 +351,6 @@ static void run_random(uint64_t seed, bool counts_bytes, uint64_t ttl_us)
     qsi_queue_abandon(&run->fixture.queue.container);
     release_all(&run->fixture, false);
     stop(&run->fixture);
-    free(run);
 }
 
 /* The column begins with the first message that is noted: what was there before it never

@@ -79,12 +79,11 @@ static inline void check_holds_by(struct engine *engine, const char *name, uint6
                                           &batch.array, QS_ERROR));
         times = received_column(&batch, "timestamp")->buffers[1];
         for (int64_t row = 0; row < batch.array.length; row++, offset++) {
-            char *body = make_body(body_bytes, (uint32_t)offset);
+            QS_TEST_FREED char *body = make_body(body_bytes, (uint32_t)offset);
             QS_CHECK(offset_at(&batch, row) == offset);
             QS_CHECK(holds(received_body(&batch, row), body));
             QS_CHECK(times[row] >= last_time && times[row] > 0);
             last_time = times[row];
-            free(body);
         }
         received_release(&batch);
     }
@@ -106,9 +105,8 @@ static inline void fill(struct engine *engine, const char *name, uint64_t from, 
                         size_t body_bytes, qs_slice properties)
 {
     for (uint64_t i = from; i < to; i++) {
-        char *body = make_body(body_bytes, (uint32_t)i);
+        QS_TEST_FREED char *body = make_body(body_bytes, (uint32_t)i);
         publish_to(engine, "", name, properties, text(body));
-        free(body);
     }
 }
 

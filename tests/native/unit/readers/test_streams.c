@@ -12,13 +12,12 @@ ENGINE_TEST(test_transient_messages_are_kept_in_a_stream_and_not_in_a_queue)
     bind_queue(engine, "s", "both", "");
     bind_queue(engine, "q", "both", "");
     for (uint32_t i = 0; i < 40; i++) {
-        char *body = make_body(20, i);
+        QS_TEST_FREED char *body = make_body(20, i);
         publish_to(engine, "both", "",
                    i % 4 == 0   ? PERSISTENT
                    : i % 4 == 1 ? TRANSIENT
                                 : NONE,
                    text(body));
-        free(body);
     }
     check_counts(engine, "q", 40, 0);
     sync_all(engine);
@@ -69,9 +68,8 @@ ENGINE_TEST(test_bodies_of_the_message_store_are_copied_into_the_stream)
     bind_queue(engine, "s", "both", "");
     bind_queue(engine, "q", "both", "");
     for (uint32_t i = 0; i < 30; i++) {
-        char *body = make_body(9000, i);
+        QS_TEST_FREED char *body = make_body(9000, i);
         publish_to(engine, "both", "", PERSISTENT, text(body));
-        free(body);
     }
     check_holds(engine, "s", 0, 30, 9000);
     QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
@@ -79,9 +77,8 @@ ENGINE_TEST(test_bodies_of_the_message_store_are_copied_into_the_stream)
     engine_reopen(engine);
     check_holds(engine, "s", 0, 30, 9000);
     for (uint32_t i = 0; i < 30; i++) {
-        char *body = make_body(9000, i);
+        QS_TEST_FREED char *body = make_body(9000, i);
         get_flags(engine, "q", body, QS_NO_ACK);
-        free(body);
     }
     QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
     QS_CHECK_OK(qs_store_checkpoint(engine->store, QS_ERROR));
@@ -321,10 +318,9 @@ static void check_bodies(const struct received *batch, uint64_t from, uint64_t t
 {
     QS_CHECK((uint64_t)batch->array.length == to - from);
     for (int64_t row = 0; row < batch->array.length; row++) {
-        char *body = make_body(body_bytes, (uint32_t)from + (uint32_t)row);
+        QS_TEST_FREED char *body = make_body(body_bytes, (uint32_t)from + (uint32_t)row);
         QS_CHECK(offset_at(batch, row) == from + (uint64_t)row);
         QS_CHECK(holds(received_body(batch, row), body));
-        free(body);
     }
 }
 

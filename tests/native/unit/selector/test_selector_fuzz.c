@@ -148,7 +148,7 @@ static void check_negation(struct qsi_slice selector, const struct qsi_selector_
 static bool run_round(void)
 {
     uint32_t text_bytes, table_bytes;
-    uint8_t *text_copy = make_text(&text_bytes), *table = make_table(&table_bytes);
+    QS_TEST_FREED uint8_t *text_copy = make_text(&text_bytes), *table = make_table(&table_bytes);
     struct qsi_slice selector = qsi_slice_make(text_copy, text_bytes);
     const struct qsi_selector_subject subject = {qsi_slice_make(table, table_bytes), NULL};
     struct qsi_selector *compiled = NULL;
@@ -164,8 +164,6 @@ static bool run_round(void)
         QS_CHECK(strncmp(error.text, "selector: at character ", 23) == 0);
     }
     qsi_selector_destroy(compiled);
-    free(text_copy);
-    free(table);
     return status == QS_OK;
 }
 

@@ -182,7 +182,7 @@ QS_SEED_TEST(test_random)
 
     for (uint32_t n = 0; n < sizeof limits / sizeof limits[0]; n++) {
         uint64_t random = seed * 100 + n;
-        struct model *model = calloc(1, sizeof *model);
+        QS_TEST_FREED struct model *model = calloc(1, sizeof *model);
         struct checkpoint checkpoint = {0};
         struct world world;
 
@@ -205,7 +205,6 @@ QS_SEED_TEST(test_random)
         checkpoint_fini(&checkpoint);
         stop(&world);
         qsi_env_mem_destroy(world.env);
-        free(model);
     }
 }
 
@@ -259,7 +258,7 @@ static void cut(void *context, uint64_t step)
 static struct cuts run_cuts(uint64_t seed, bool forgets_sync)
 {
     const struct qsi_stream_limits limits = {.segment_bytes = 120000, .max_bytes = 300000};
-    struct model *model = calloc(1, sizeof *model);
+    QS_TEST_FREED struct model *model = calloc(1, sizeof *model);
     struct checkpoint checkpoint = {0};
     struct world world;
     struct cuts cuts = {
@@ -284,7 +283,6 @@ static struct cuts run_cuts(uint64_t seed, bool forgets_sync)
     checkpoint_fini(&checkpoint);
     stop(&world);
     qsi_env_sim_destroy(cuts.env);
-    free(model);
     return cuts;
 }
 

@@ -5,7 +5,7 @@
 static bool one_faulty_run(enum qsi_fault_how how, uint64_t n, bool of_memory)
 {
     const struct qsi_stream_limits limits = {.segment_bytes = 120000};
-    struct model *model = calloc(1, sizeof *model);
+    QS_TEST_FREED struct model *model = calloc(1, sizeof *model);
     struct checkpoint checkpoint = {0};
     qs_env *mem = qsi_env_mem_create(n);
     qs_env *env = qsi_env_fault_create(mem);
@@ -56,7 +56,6 @@ static bool one_faulty_run(enum qsi_fault_how how, uint64_t n, bool of_memory)
     stop(&world);
     qsi_env_fault_destroy(env);
     qsi_env_mem_destroy(mem);
-    free(model);
     return fired;
 }
 
