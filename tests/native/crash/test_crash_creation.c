@@ -39,9 +39,8 @@ static void take_cut(struct cuts *cuts, enum qsi_cut_how how, uint64_t seed)
 {
     qs_env *disk = qsi_env_sim_cut(cuts->sim, how, seed);
     qs_verified verified;
-    qs_status status;
+    qs_status status = qs_store_verify("store", disk, NULL, &verified, QS_ERROR);
 
-    status = qs_store_verify("store", disk, NULL, &verified, QS_ERROR);
     QS_CHECK(status == QS_OK || status == QS_ESTORE_NOT_FOUND);
     cuts->not_there += status != QS_OK;
     QS_CHECK_STATUS(status, open_and_close(disk, false));

@@ -105,11 +105,10 @@ OWNER_TEST(test_a_manifest_that_expired_while_another_was_adopted_is_not_begun)
 
 OWNER_TEST(test_who_asks_a_day_after_its_answer_went_is_not_told_that_nothing_changed)
 {
-    qs_request *request;
     qs_adoption adoption;
     bool is_answered;
+    qs_request *request = ask_under("slow", MINUTE_NS);
 
-    request = ask_under("slow", MINUTE_NS);
     QS_CHECK(take_in() == 1);
     qsi_env_sim_advance(sim, 2 * 24 * 60 * MINUTE_NS);
     QS_CHECK(take_in() == 0);
@@ -160,9 +159,8 @@ static qs_status fail_to_remove(qs_env *env, qs_dir *dir, const char *name, qs_e
 OWNER_TEST(test_a_manifest_that_cannot_be_taken_back_is_not_told_to_have_failed)
 {
     qs_request *request;
-    qs_env healthy;
+    qs_env healthy = scene.env.env;
 
-    healthy = scene.env.env;
     scene.env.env.dir_sync = fail_to_sync;
     scene.env.env.remove = fail_to_remove;
     request = ask_under("key", MINUTE_NS);
@@ -389,9 +387,8 @@ static uint32_t opens_of_a_look(uint64_t *again_ns_out)
 OWNER_TEST(test_a_name_that_cannot_be_read_is_tried_less_and_less_often)
 {
     uint64_t again_ns, last_ns = 0;
-    qs_dir *inbox;
+    qs_dir *inbox = open_inbox();
 
-    inbox = open_inbox();
     make_file(inbox, "0fffffffffffffff-0000000000000001.own");
     open_behind = scene.env.env.open;
     scene.env.env.open = fail_to_open_owned;
@@ -470,9 +467,8 @@ OWNER_TEST(test_a_file_of_another_name_is_left_alone)
         "0000000000000001-0000000000000001x.own", "notes",
     };
     static const char half[] = "0000000000000001-0000000000000001.own.tmp";
-    qs_dir *inbox;
+    qs_dir *inbox = open_inbox();
 
-    inbox = open_inbox();
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         make_file(inbox, others[i]);
     }

@@ -179,10 +179,9 @@ STORE_TEST(test_a_message_wakes_one_thread)
 STORE_TEST(test_messages_that_come_together_wake_as_many_threads)
 {
     struct sleeper sleepers[SLEEPERS];
-    qs_channel *channel;
     uint64_t woken;
+    qs_channel *channel = open_channel(shared);
 
-    channel = open_channel(shared);
     QS_CHECK_OK(qs_channel_tx_select(channel, QS_ERROR));
     for (int way = GETS; way <= CONSUMES; way++) {
         start_sleepers(shared, sleepers, queue_names[0], (enum way)way);

@@ -68,6 +68,11 @@ static void start(struct engine *engine, bool background)
     declare(engine, "q", QS_DURABLE);
 }
 
+QS_TEST_FIXTURE(run_with_clock, struct engine, start(&fixture, false), engine_stop(&fixture))
+#define CLOCK_TEST(name) QS_TEST_BY(run_with_clock, name, (struct engine * engine))
+QS_TEST_FIXTURE(run_with_timer, struct engine, start(&fixture, true), engine_stop(&fixture))
+#define TIMER_TEST(name) QS_TEST_BY(run_with_timer, name, (struct engine * engine))
+
 /* A message that lives for an hour. */
 static void publish_for_an_hour(struct engine *engine, const char *body)
 {
@@ -83,46 +88,38 @@ static int64_t ahead_s(struct engine *engine)
     return (ahead_us + (ahead_us < 0 ? -500000 : 500000)) / (int64_t)US;
 }
 
-QS_TEST(test_messages_outlive_a_clock_that_jumps_ten_years_while_the_store_is_open)
+CLOCK_TEST(test_messages_outlive_a_clock_that_jumps_ten_years_while_the_store_is_open)
 {
-    struct engine engine;
-
-    start(&engine, false);
-    publish_for_an_hour(&engine, "before");
+    publish_for_an_hour(engine, "before");
     wall_ahead_us = (int64_t)(10 * YEAR);
-    publish_for_an_hour(&engine, "behind");
-    check_counts(&engine, "q", 2, 0);
-    QS_CHECK(ahead_s(&engine) == 10 * 365 * 86400);
+    publish_for_an_hour(engine, "behind");
+    check_counts(engine, "q", 2, 0);
+    QS_CHECK(ahead_s(engine) == 10 * 365 * 86400);
     wall_ahead_us = -(int64_t)(10 * YEAR);
-    check_counts(&engine, "q", 2, 0);
+    check_counts(engine, "q", 2, 0);
     qsi_env_mem_advance(inner, 3590 * SECOND);
-    get(&engine, "q", "before");
+    get(engine, "q", "before");
     qsi_env_mem_advance(inner, 20 * SECOND);
-    get_nothing(&engine, "q"); /* an hour is an hour */
-    engine_stop(&engine);
+    get_nothing(engine, "q"); /* an hour is an hour */
 }
 
-QS_TEST(test_messages_outlive_a_clock_that_jumps_ten_years_between_sessions_until_asked)
+CLOCK_TEST(test_messages_outlive_a_clock_that_jumps_ten_years_between_sessions_until_asked)
 {
-    struct engine engine;
-
-    start(&engine, false);
-    publish_for_an_hour(&engine, "kept");
-    engine_close(&engine);
+    publish_for_an_hour(engine, "kept");
+    engine_close(engine);
     wall_ahead_us = (int64_t)(10 * YEAR);
-    engine_open(&engine);
-    QS_CHECK(ahead_s(&engine) == 10 * 365 * 86400);
-    check_counts(&engine, "q", 1, 0);
-    engine_reopen(&engine); /* nobody asked: as before */
-    QS_CHECK(ahead_s(&engine) == 10 * 365 * 86400);
-    get_flags(&engine, "q", "kept", QS_NO_ACK);
-    publish_for_an_hour(&engine, "dropped");
-    QS_CHECK_OK(qs_store_accept_clock(engine.store, QS_ERROR));
-    QS_CHECK(ahead_s(&engine) == 0);
-    get_nothing(&engine, "q");
-    engine_reopen(&engine);
-    QS_CHECK(ahead_s(&engine) == 0);
-    engine_stop(&engine);
+    engine_open(engine);
+    QS_CHECK(ahead_s(engine) == 10 * 365 * 86400);
+    check_counts(engine, "q", 1, 0);
+    engine_reopen(engine); /* nobody asked: as before */
+    QS_CHECK(ahead_s(engine) == 10 * 365 * 86400);
+    get_flags(engine, "q", "kept", QS_NO_ACK);
+    publish_for_an_hour(engine, "dropped");
+    QS_CHECK_OK(qs_store_accept_clock(engine->store, QS_ERROR));
+    QS_CHECK(ahead_s(engine) == 0);
+    get_nothing(engine, "q");
+    engine_reopen(engine);
+    QS_CHECK(ahead_s(engine) == 0);
 }
 
 QS_TEST(test_accepted_clock_is_known_after_a_crash)
@@ -151,35 +148,27 @@ QS_TEST(test_accepted_clock_is_known_after_a_crash)
     engine_stop(&dead);
 }
 
-QS_TEST(test_messages_expire_while_the_store_is_closed)
+CLOCK_TEST(test_messages_expire_while_the_store_is_closed)
 {
-    struct engine engine;
-
-    start(&engine, false);
-    publish_for_an_hour(&engine, "gone");
-    engine_close(&engine);
+    publish_for_an_hour(engine, "gone");
+    engine_close(engine);
     wall_ahead_us = (int64_t)(29 * DAY);
-    engine_open(&engine);
-    QS_CHECK(ahead_s(&engine) == 0);
-    get_nothing(&engine, "q");
-    engine_stop(&engine);
+    engine_open(engine);
+    QS_CHECK(ahead_s(engine) == 0);
+    get_nothing(engine, "q");
 }
 
-QS_TEST(test_time_does_not_go_back_with_the_clock)
+CLOCK_TEST(test_time_does_not_go_back_with_the_clock)
 {
-    struct engine engine;
-
-    start(&engine, false);
-    publish_for_an_hour(&engine, "gone");
-    engine_close(&engine);
+    publish_for_an_hour(engine, "gone");
+    engine_close(engine);
     wall_ahead_us = -(int64_t)DAY;
-    engine_open(&engine);
-    QS_CHECK(ahead_s(&engine) == -86400);
+    engine_open(engine);
+    QS_CHECK(ahead_s(engine) == -86400);
     qsi_env_mem_advance(inner, 3590 * SECOND);
-    check_counts(&engine, "q", 1, 0);
+    check_counts(engine, "q", 1, 0);
     qsi_env_mem_advance(inner, 20 * SECOND);
-    get_nothing(&engine, "q"); /* though the clock says that it has a day left */
-    engine_stop(&engine);
+    get_nothing(engine, "q"); /* though the clock says that it has a day left */
 }
 
 /* ---- told by a thread ---- */
@@ -213,52 +202,41 @@ static void await_commit(struct engine *engine)
 }
 
 /* A message that expires sooner than others wakes the timer, which would wake by itself later. */
-QS_TEST(test_sync_that_stalls_is_told_while_it_does_and_nothing_is_confirmed)
+TIMER_TEST(test_sync_that_stalls_is_told_while_it_does_and_nothing_is_confirmed)
 {
-    struct engine engine;
     qs_receipt receipt;
 
-    start(&engine, true);
     set_stuck(true);
-    receipt = publish(&engine, "q", "waits");
-    await_commit(&engine);
-    QS_CHECK(stats_of(&engine).commit_stalls == 0);
+    receipt = publish(engine, "q", "waits");
+    await_commit(engine);
+    QS_CHECK(stats_of(engine).commit_stalls == 0);
     qsi_env_mem_advance(inner, 31 * SECOND);
-    publish_for_an_hour(&engine, "wakes the timer");
+    publish_for_an_hour(engine, "wakes the timer");
     await_warning("store: a commit has waited for the disk for 31 s");
-    QS_CHECK(stats_of(&engine).commit_running_ms >= 31000 && stats_of(&engine).commit_stalls == 1);
-    QS_CHECK(qs_store_durable_lsn(engine.store) < receipt.lsn);
+    QS_CHECK(stats_of(engine).commit_running_ms >= 31000 && stats_of(engine).commit_stalls == 1);
+    QS_CHECK(qs_store_durable_lsn(engine->store) < receipt.lsn);
     set_stuck(false);
-    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
-    QS_CHECK(qs_store_durable_lsn(engine.store) >= receipt.lsn);
-    QS_CHECK(stats_of(&engine).commit_running_ms == 0 && stats_of(&engine).commit_stalls == 1);
-    engine_stop(&engine);
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+    QS_CHECK(qs_store_durable_lsn(engine->store) >= receipt.lsn);
+    QS_CHECK(stats_of(engine).commit_running_ms == 0 && stats_of(engine).commit_stalls == 1);
 }
 
-QS_TEST(test_stall_that_ends_while_nobody_watches_counts)
+TIMER_TEST(test_stall_that_ends_while_nobody_watches_counts)
 {
-    struct engine engine;
-
-    start(&engine, true);
     set_stuck(true);
-    publish(&engine, "q", "waits");
-    await_commit(&engine);
+    publish(engine, "q", "waits");
+    await_commit(engine);
     qsi_env_mem_advance(inner, 31 * SECOND);
     set_stuck(false);
-    QS_CHECK_OK(qs_store_sync(engine.store, QS_ERROR));
-    QS_CHECK(stats_of(&engine).commit_stalls == 1);
-    engine_stop(&engine);
+    QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
+    QS_CHECK(stats_of(engine).commit_stalls == 1);
 }
 
-QS_TEST(test_clock_that_is_set_is_told)
+TIMER_TEST(test_clock_that_is_set_is_told)
 {
-    struct engine engine;
-
-    start(&engine, true);
     wall_ahead_us = (int64_t)YEAR;
-    publish_for_an_hour(&engine, "wakes the timer");
+    publish_for_an_hour(engine, "wakes the timer");
     await_warning("clock was set");
-    engine_stop(&engine);
 }
 
 /* ---- what a store lies in ---- */

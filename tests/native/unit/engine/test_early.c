@@ -79,9 +79,8 @@ static void commit(struct scene *scene)
 
 SCENE_TEST(test_what_was_acknowledged_is_confirmed_before_its_commit)
 {
-    uint64_t syncs;
+    uint64_t syncs = stats_of(&scene->engine).fdatasyncs;
 
-    syncs = stats_of(&scene->engine).fdatasyncs;
     send(scene, "", "a");
     expect_no_event(&scene->engine, CONFIRMS);
     settle(scene, receive(scene));
@@ -161,10 +160,9 @@ SCENE_TEST(test_what_is_given_back_is_not_confirmed_and_its_ack_later_does_it)
 /* In the commit before its ack: it might come again. */
 SCENE_TEST(test_what_is_on_the_disk_already_needs_its_sync)
 {
-    qs_receipt receipt;
     uint64_t tag;
+    qs_receipt receipt = publish_to(&scene->engine, "", "a", PERSISTENT, text("x"));
 
-    receipt = publish_to(&scene->engine, "", "a", PERSISTENT, text("x"));
     tag = receive(scene);
     QS_CHECK_OK(qs_store_wait_durable(scene->engine.store, receipt.lsn, QS_FOREVER, QS_ERROR));
     send(scene, "", "lone");

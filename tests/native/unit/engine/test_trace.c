@@ -119,9 +119,8 @@ TRACE_TEST(test_each_step_of_a_message_is_told_in_order)
 
 TRACE_TEST(test_what_waits_for_no_disk_is_confirmed_without_a_record)
 {
-    qs_trace *trace;
+    qs_trace *trace = trace_of(engine, NULL, NULL);
 
-    trace = trace_of(engine, NULL, NULL);
     QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
     publish_to(engine, "", "a", TRANSIENT, text("1"));
     QS_CHECK_OK(
@@ -184,10 +183,9 @@ TRACE_TEST(test_rows_of_a_batch_that_go_the_same_way_are_one_event)
 {
     struct qs_test_batch rows;
     qs_receipt receipt;
-    qs_trace *trace;
     qs_batch batch;
+    qs_trace *trace = trace_of(engine, NULL, NULL);
 
-    trace = trace_of(engine, NULL, NULL);
     QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
     qs_test_batch_init(&rows);
     memcpy(qs_test_batch_add(&rows, "b", 1), "x", 1);
@@ -238,9 +236,8 @@ static void declare_narrow(struct engine *engine, const char *queue)
 
 TRACE_TEST(test_a_confirm_that_overtakes_says_nothing_of_those_before)
 {
-    qs_trace *trace;
+    qs_trace *trace = trace_of(engine, NULL, NULL);
 
-    trace = trace_of(engine, NULL, NULL);
     QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
     publish(engine, "a", "1");
     publish_to(engine, "", "b", TRANSIENT, text("2"));
@@ -300,11 +297,10 @@ TRACE_TEST(test_rows_that_are_refused_are_not_confirmed_with_the_others)
 /* Its publisher never asks: the steps that are read go on to come, all of them. */
 TRACE_TEST(test_confirms_that_nobody_asks_for_leave_room_for_the_rest)
 {
-    qs_trace *trace;
     qs_trace_event event;
     uint64_t read = 0, published = 0;
+    qs_trace *trace = trace_of(engine, NULL, NULL);
 
-    trace = trace_of(engine, NULL, NULL);
     QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
     while (qs_trace_dropped(trace) < 1000) {
         publish_to(engine, "", "a", TRANSIENT, text("x"));
@@ -371,11 +367,10 @@ TRACE_TEST(test_a_trace_of_an_exchange_or_a_queue_tells_of_nothing_else)
 
 TRACE_TEST(test_what_is_not_read_is_bounded_and_what_was_dropped_is_counted)
 {
-    qs_trace *trace;
     qs_trace_event event;
     uint64_t read = 0;
+    qs_trace *trace = trace_of(engine, NULL, NULL);
 
-    trace = trace_of(engine, NULL, NULL);
     while (qs_trace_dropped(trace) == 0) {
         publish_to(engine, "", "a", TRANSIENT, text("x"));
     }
@@ -391,9 +386,8 @@ TRACE_TEST(test_what_is_not_read_is_bounded_and_what_was_dropped_is_counted)
 
 TRACE_TEST(test_a_closed_channel_leaves_no_confirm_to_wait_for)
 {
-    qs_trace *trace;
+    qs_trace *trace = trace_of(engine, NULL, NULL);
 
-    trace = trace_of(engine, NULL, NULL);
     QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
     publish(engine, "a", "1");
     engine_new_channel(engine);

@@ -51,9 +51,8 @@ TRACE_TEST(test_a_message_is_told_as_it_is_routed_and_delivered)
 {
     qs_trace_event event;
     qs_message message;
-    qs_trace *trace;
+    qs_trace *trace = open_trace(engine);
 
-    trace = open_trace(engine);
     QS_CHECK_OK(qs_channel_confirm_select(engine->channel, QS_ERROR));
     publish_to(engine, "amq.fanout", "k", PERSISTENT, text("body"));
     QS_CHECK_OK(qs_store_sync(engine->store, QS_ERROR));
@@ -81,9 +80,8 @@ TRACE_TEST(test_a_message_is_told_as_it_is_routed_and_delivered)
 TRACE_TEST(test_bodies_are_told_wherever_they_lie)
 {
     static const size_t sizes[] = {0, 100, 5000, 300000};
-    qs_trace *trace;
+    qs_trace *trace = open_trace(engine);
 
-    trace = open_trace(engine);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         QS_TEST_FREED char *body = make_body(sizes[i], (uint32_t)i);
         qs_trace_event event;
@@ -140,9 +138,8 @@ TRACE_TEST(test_the_client_behind_the_connection_is_told)
 TRACE_TEST(test_a_message_of_a_transaction_is_told_when_it_is_published)
 {
     qs_trace_event event;
-    qs_trace *trace;
+    qs_trace *trace = open_trace(engine);
 
-    trace = open_trace(engine);
     QS_CHECK_OK(qs_channel_tx_select(engine->channel, QS_ERROR));
     publish(engine, "a", "1");
     event = next(trace, QS_TRACE_ROUTE);
@@ -159,10 +156,9 @@ TRACE_TEST(test_batches_are_not_told)
     struct ArrowArray array;
     struct qs_test_batch rows;
     qs_receipt receipt;
-    qs_trace *trace;
     qs_batch batch;
+    qs_trace *trace = open_trace(engine);
 
-    trace = open_trace(engine);
     qs_test_batch_init(&rows);
     memcpy(qs_test_batch_add(&rows, "a", 1), "x", 1);
     batch = qs_test_batch_finish(&rows);
@@ -204,9 +200,8 @@ QS_TEST(test_one_message_has_room_whatever_its_size)
 TRACE_TEST(test_what_consumers_of_other_queues_get_is_told)
 {
     static const char *const kinds[] = {"priorities", "stream"};
-    qs_trace *trace;
+    qs_trace *trace = open_trace(engine);
 
-    trace = open_trace(engine);
     for (size_t i = 0; i < 2; i++) {
         struct qs_test_fields arguments = {0};
         qs_trace_event event;

@@ -33,8 +33,10 @@ static void fill(struct engine *engine)
     }
 }
 
-/* What a crash left of such a store: *dead_out holds the handles that were open. */
-static void start(struct engine *engine, struct engine *dead_out)
+static struct engine dead; /* has the handles that were open at a crash */
+
+/* What the crash left of such a store. */
+static void start(struct engine *engine)
 {
     engine_init(engine, IN_MEMORY);
     engine->options.segment_entries = 16;
@@ -42,82 +44,76 @@ static void start(struct engine *engine, struct engine *dead_out)
     engine->options.message_file_bytes = 64u << 10;
     engine_open(engine);
     fill(engine);
-    *dead_out = *engine;
-    engine->memory = engine->env = qsi_env_mem_clone(dead_out->memory, 2);
+    dead = *engine;
+    engine->memory = engine->env = qsi_env_mem_clone(dead.memory, 2);
 }
 
-static void stop(struct engine *engine, struct engine *dead)
+static void stop(struct engine *engine)
 {
     engine_fini(engine);
-    engine_stop(dead);
+    engine_stop(&dead);
 }
+
+QS_TEST_FIXTURE(run_crashed, struct engine, start(&fixture), stop(&fixture))
+#define CRASHED_TEST(name) QS_TEST_BY(run_crashed, name, (struct engine * engine))
 
 static qs_status verify_in(struct engine *engine, qs_env *env, qs_verified *verified)
 {
     return qs_store_verify(engine->path, env, NULL, verified, NULL);
 }
 
-QS_TEST(test_whole_store_is_whole)
+CRASHED_TEST(test_whole_store_is_whole)
 {
-    struct engine engine, dead;
     qs_verified verified;
 
-    start(&engine, &dead);
-    QS_CHECK_OK(verify_in(&engine, engine.env, &verified));
+    QS_CHECK_OK(verify_in(engine, engine->env, &verified));
     QS_CHECK(verified.damages == 0);
     QS_CHECK(verified.queues == 2);
     QS_CHECK(verified.segments >= 2);
     QS_CHECK(verified.bodies >= 10);
     QS_CHECK(verified.journal_records >= 40);
-    stop(&engine, &dead);
 }
 
-QS_TEST(test_nothing_is_written)
+CRASHED_TEST(test_nothing_is_written)
 {
     static const enum qsi_fault_kind kinds[] = {QSI_FAULT_WRITE,    QSI_FAULT_SYNC,
                                                 QSI_FAULT_DIR_SYNC, QSI_FAULT_ALLOCATE,
                                                 QSI_FAULT_RENAME,   QSI_FAULT_REMOVE};
-    struct engine engine, dead;
     qs_verified verified;
 
-    start(&engine, &dead);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        qs_env *env = qsi_env_fault_create(engine.env);
+        qs_env *env = qsi_env_fault_create(engine->env);
         qsi_env_fault_arm(env, kinds[i], QSI_FAULT_EIO, 1, true);
-        QS_CHECK_OK(verify_in(&engine, env, &verified));
+        QS_CHECK_OK(verify_in(engine, env, &verified));
         QS_CHECK(!qsi_env_fault_fired(env));
         qsi_env_fault_destroy(env);
     }
-    stop(&engine, &dead);
 }
 
-QS_TEST(test_failing_calls_are_told)
+CRASHED_TEST(test_failing_calls_are_told)
 {
-    struct engine engine, dead;
     qs_verified verified;
     qs_env *env;
 
-    start(&engine, &dead);
-    env = qsi_env_fault_create(engine.env);
+    env = qsi_env_fault_create(engine->env);
     for (struct qs_test_sweep sweep = {.how = QSI_FAULT_EIO}; qs_test_sweep_on(&sweep);) {
         qs_status status;
         qs_test_sweep_calls(&sweep, env);
-        status = verify_in(&engine, env, &verified);
+        status = verify_in(engine, env, &verified);
         qs_test_sweep_rest(&sweep);
         QS_CHECK(status == (sweep.has_failed ? QS_EIO : QS_OK));
     }
     qsi_env_fault_destroy(env);
-    stop(&engine, &dead);
 }
 
 QS_TEST(test_without_memory_nothing_leaks)
 {
     struct qs_test_alloc state;
-    struct engine engine, dead;
+    struct engine engine;
     qs_verified verified;
 
     qs_test_alloc_install(&state);
-    start(&engine, &dead);
+    start(&engine);
     for (struct qs_test_sweep sweep = {.memory = &state}; qs_test_sweep_on(&sweep);) {
         qs_status status;
         qs_test_sweep_allocations(&sweep);
@@ -127,7 +123,7 @@ QS_TEST(test_without_memory_nothing_leaks)
         QS_CHECK(status == QS_OK || (sweep.has_failed && status == QS_ENOMEM));
         QS_CHECK(verified.damages == 0);
     }
-    stop(&engine, &dead);
+    stop(&engine);
     qs_allocator_set(NULL);
 }
 
@@ -159,26 +155,23 @@ static void flip_through(struct engine *engine, const char *folder, uint64_t ste
     env->dir_close(env, dir);
 }
 
-QS_TEST(test_flipped_bits_are_found_or_nobody_needs_them)
+CRASHED_TEST(test_flipped_bits_are_found_or_nobody_needs_them)
 {
-    struct engine engine, dead;
     qs_verified verified;
     uint64_t found = 0;
 
-    start(&engine, &dead);
-    flip_through(&engine, "checkpoint", 7, &found);
+    flip_through(engine, "checkpoint", 7, &found);
     QS_CHECK(found > 20);
     found = 0;
-    flip_through(&engine, "index", 61, &found);
+    flip_through(engine, "index", 61, &found);
     QS_CHECK(found > 10);
     found = 0;
-    flip_through(&engine, "messages", 401, &found);
+    flip_through(engine, "messages", 401, &found);
     QS_CHECK(found > 50);
     found = 0;
-    flip_through(&engine, "journal", 509, &found);
+    flip_through(engine, "journal", 509, &found);
     QS_CHECK(found > 5);
-    QS_CHECK_OK(verify_in(&engine, engine.env, &verified));
-    stop(&engine, &dead);
+    QS_CHECK_OK(verify_in(engine, engine->env, &verified));
 }
 
 /* ---- callbacks ---- */
@@ -206,22 +199,19 @@ static void note_damage(void *context, const qs_error *what)
     told->damage_count += 1;
 }
 
-QS_TEST(test_progress_is_told_and_may_stop)
+CRASHED_TEST(test_progress_is_told_and_may_stop)
 {
-    struct engine engine, dead;
     struct told told = {0};
     qs_verify_callbacks callbacks = {note_progress, note_damage, &told};
     qs_verified verified;
 
-    start(&engine, &dead);
-    QS_CHECK_OK(qs_store_verify(engine.path, engine.env, &callbacks, &verified, QS_ERROR));
+    QS_CHECK_OK(qs_store_verify(engine->path, engine->env, &callbacks, &verified, QS_ERROR));
     QS_CHECK(told.progress_count > 0 && told.last_done == told.last_total);
     QS_CHECK(told.damage_count == 0);
     told = (struct told){.stop_at = 1};
     QS_CHECK_STATUS(QS_EINTR,
-                    qs_store_verify(engine.path, engine.env, &callbacks, &verified, QS_ERROR));
+                    qs_store_verify(engine->path, engine->env, &callbacks, &verified, QS_ERROR));
     QS_CHECK(told.progress_count == 1);
-    stop(&engine, &dead);
 }
 
 IN_MEMORY_TEST(test_store_that_is_open_or_not_there_is_refused)

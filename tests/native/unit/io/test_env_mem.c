@@ -250,14 +250,13 @@ TESTS_MEMORY_TEST(test_random_repeats_with_the_seed_only)
 TESTS_MEMORY_TEST(test_clone_is_independent)
 {
     qs_file *file = create_file("a", "one");
-    qs_env *clone;
     qs_dir *dir;
     qs_file *copy;
     qs_part part = {"two", 3};
     size_t count;
     bool created;
+    qs_env *clone = qsi_env_mem_clone(env, 1);
 
-    clone = qsi_env_mem_clone(env, 1);
     QS_CHECK_OK(env->write(env, file, &part, 1, 0, &count, QS_ERROR));
     QS_CHECK_OK(clone->dir_open_root(clone, "/any/path", false, &dir, &created, QS_ERROR));
     QS_CHECK_OK(clone->open(clone, dir, "a", QS_OPEN_READ, &copy, QS_ERROR));

@@ -43,9 +43,8 @@ QS_BOOL_TEST(test_a_flipped_bit_in_any_block_but_the_last_is_damage, clean)
 GOOD_TEST(test_the_last_block_is_cut_off_when_it_is_torn)
 {
     struct fixture copy;
-    const struct qsi_scan_block *last;
+    const struct qsi_scan_block *last = &good.blocks[RECORDS - 1];
 
-    last = &good.blocks[RECORDS - 1];
     for (int how = 0; how < 4; how++) {
         uint64_t bytes = qsi_block_bytes(last->block.payload_bytes);
 
@@ -76,9 +75,8 @@ GOOD_TEST(test_the_last_block_is_cut_off_when_it_is_torn)
 GOOD_TEST(test_a_file_that_was_cut_is_damage_although_its_session_was_not_closed)
 {
     struct fixture copy;
-    const struct qsi_scan_block *last;
+    const struct qsi_scan_block *last = &good.blocks[RECORDS - 1];
 
-    last = &good.blocks[RECORDS - 1];
     fixture_copy(&copy, fixture);
     truncate_file(&copy, last->block.file_number, last->offset + 4096);
     check_corrupt(&copy, last->block.file_number, last->offset + 4096);

@@ -191,10 +191,9 @@ GOOD_TEST(test_a_damaged_block_across_the_checkpoint_loses_its_end)
 /* It was durable to there, whatever else is known of its end. */
 GOOD_TEST(test_a_journal_that_ends_before_the_checkpoint_is_damage)
 {
-    const struct qsi_scan_block *last;
     struct fixture copy;
+    const struct qsi_scan_block *last = &good.blocks[good.block_count - 1];
 
-    last = &good.blocks[good.block_count - 1];
     for (int how = 0; how < 4; how++) {
         for (uint64_t lsn = last->block.lsn; lsn <= block_end(last); lsn += RECORD_BYTES) {
             bool is_torn = lsn == last->block.lsn; /* nothing behind the checkpoint is known of */

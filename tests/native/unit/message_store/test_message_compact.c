@@ -240,14 +240,13 @@ static void *read_until_done(void *context)
 
 QS_TEST(test_readers_do_not_notice)
 {
-    qs_env *env;
     struct fixture fixture;
     struct qsi_body_ref refs[6];
     struct reader reader = {.fixture = &fixture, .refs = refs};
     struct checkpoint checkpoint = {0};
     pthread_t thread;
+    qs_env *env = qsi_env_mem_create(1);
 
-    env = qsi_env_mem_create(1);
     start(&fixture, env);
     make_sparse(&fixture, refs);
     QS_CHECK(pthread_create(&thread, NULL, read_until_done, &reader) == 0);

@@ -48,9 +48,8 @@ MESSAGES_TEST(test_file_is_dead_when_nothing_counts_and_goes_with_a_durable_chec
 MESSAGES_TEST(test_file_that_dies_after_the_snapshot_waits_for_the_next)
 {
     struct checkpoint checkpoint = {0};
-    struct qsi_body_ref ref;
+    struct qsi_body_ref ref = put_counted(fixture, BODY, 1, 1);
 
-    ref = put_counted(fixture, BODY, 1, 1);
     settle_all(fixture);
     QS_CHECK_OK(try_snapshot(fixture, &checkpoint, QS_ERROR));
     drop(fixture, &ref);
@@ -227,10 +226,9 @@ MESSAGES_TEST(test_missing_short_and_foreign_files_are_refused_only_when_needed)
 {
     struct checkpoint checkpoint = {0};
     uint8_t header[QSI_MESSAGE_HEADER_BYTES];
-    struct qsi_body_ref ref;
     struct qsi_body_ref bad[4];
+    struct qsi_body_ref ref = put_counted(fixture, BODY, 1, 1);
 
-    ref = put_counted(fixture, BODY, 1, 1);
     settle_all(fixture);
     take_checkpoint(fixture, &checkpoint);
     bad[0] = (struct qsi_body_ref){.file = 9, .slot = 3, .offset = 40960, .body_bytes = 10};

@@ -31,12 +31,11 @@ MESSAGES_TEST(test_every_flipped_bit_of_a_record_is_detected)
 
 MESSAGES_TEST(test_every_flipped_bit_of_a_file_header_is_detected)
 {
-    struct qsi_body_ref ref;
     static uint8_t header[QSI_MESSAGE_HEADER_BYTES];
     qs_file *file;
     size_t read;
+    struct qsi_body_ref ref = put(fixture, 50, 1);
 
-    ref = put(fixture, 50, 1);
     QS_CHECK(commit(fixture, NULL) == QS_OK);
     QS_CHECK(fixture->env->open(fixture->env, fixture->dir, "0000000001.msg", QS_OPEN_READ, &file,
                                 NULL) == QS_OK);
@@ -58,11 +57,10 @@ MESSAGES_TEST(test_every_flipped_bit_of_a_file_header_is_detected)
 /* Whole and well-formed headers that are not this file's, this store's or this version's. */
 MESSAGES_TEST(test_foreign_file_headers_are_refused)
 {
-    struct qsi_body_ref ref;
     uint8_t header[QSI_MESSAGE_HEADER_BYTES];
     static const uint8_t other_uuid[QSI_UUID_BYTES] = "another uuid...";
+    struct qsi_body_ref ref = put(fixture, 50, 1);
 
-    ref = put(fixture, 50, 1);
     QS_CHECK(commit(fixture, NULL) == QS_OK);
     for (int round = 0; round < 3; round++) {
         qsi_message_header_encode(header, round == 0 ? 2 : 1, round == 1 ? other_uuid : test_uuid,

@@ -24,11 +24,10 @@ static void check_pack(struct fixture *fixture, uint32_t first_number,
 
 MESSAGES_TEST(test_pack_begins_and_ends_at_a_sector)
 {
-    struct qsi_body_ref before;
     struct qsi_body_ref refs[2][COUNT];
     struct qsi_body_ref behind;
+    struct qsi_body_ref before = put_counted(fixture, 100, 1, 1);
 
-    before = put_counted(fixture, 100, 1, 1);
     put_pack(fixture, 10, refs[0]);
     put_pack(fixture, 20, refs[1]);
     behind = put_counted(fixture, 100, 2, 1);

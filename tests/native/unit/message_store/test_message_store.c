@@ -8,11 +8,10 @@
 
 MESSAGES_TEST(test_body_reads_back_before_and_after_sync_and_reopen)
 {
-    struct qsi_body_ref ref;
     struct qsi_body decoded;
     uint8_t encoded[QSI_BODY_REF_BYTES];
+    struct qsi_body_ref ref = put(fixture, 5000, 7);
 
-    ref = put(fixture, 5000, 7);
     QS_CHECK(ref.file == 1 && ref.slot == 0 && ref.offset == QSI_MESSAGE_HEADER_BYTES);
     QS_CHECK(get(fixture, &ref, 7, NULL) == QS_OK);
     QS_CHECK(commit(fixture, NULL) == QS_OK);
@@ -63,11 +62,10 @@ MESSAGES_TEST(test_full_file_is_followed_by_the_next)
 
 MESSAGES_TEST(test_record_larger_than_a_file_gets_a_file_of_its_own)
 {
-    struct qsi_body_ref small;
     struct qsi_body_ref large;
     struct qsi_body_ref behind;
+    struct qsi_body_ref small = put(fixture, 5000, 1);
 
-    small = put(fixture, 5000, 1);
     large = put(fixture, 200000, 2);
     behind = put(fixture, 5000, 3);
     QS_CHECK(small.file == 1 && large.file == 2 && behind.file == 1);
@@ -133,9 +131,8 @@ MESSAGES_TEST(test_set_holds_each_file_marked_since_the_last_one)
 
 MESSAGES_TEST(test_reopened_store_never_writes_to_an_old_file)
 {
-    struct qsi_body_ref old;
+    struct qsi_body_ref old = put(fixture, 100, 1);
 
-    old = put(fixture, 100, 1);
     QS_CHECK(commit(fixture, NULL) == QS_OK);
     restart(fixture);
     QS_CHECK(put(fixture, 100, 2).file == 2);

@@ -49,10 +49,9 @@ static bool is_about(int count, double share)
 
 ROUTER_TEST(test_messages_are_shared_out_by_weight)
 {
-    struct qsi_exchange *exchange;
     int counts[8];
+    struct qsi_exchange *exchange = declare(router, "hash", "x-consistent-hash");
 
-    exchange = declare(router, "hash", "x-consistent-hash");
     QS_CHECK(queue_of(router, exchange, 1) == -1);
     bind(router, exchange, &queues[0], text("1"));
     bind(router, exchange, &queues[1], text("1"));
@@ -66,10 +65,9 @@ ROUTER_TEST(test_messages_are_shared_out_by_weight)
 ROUTER_TEST(test_a_new_binding_takes_its_share_and_moves_nothing_else)
 {
     static int before[KEYS];
-    struct qsi_exchange *exchange;
     int moved = 0;
+    struct qsi_exchange *exchange = declare(router, "hash", "x-consistent-hash");
 
-    exchange = declare(router, "hash", "x-consistent-hash");
     for (int i = 0; i < 4; i++) {
         bind(router, exchange, &queues[i], text("10"));
     }
@@ -112,10 +110,9 @@ ROUTER_TEST(test_keys_lead_where_they_always_did)
 
 ROUTER_TEST(test_a_modulus_exchange_shares_out_evenly_whatever_the_binding_keys_are)
 {
-    struct qsi_exchange *exchange;
     int counts[8];
+    struct qsi_exchange *exchange = declare(router, "mod", "x-modulus-hash");
 
-    exchange = declare(router, "mod", "x-modulus-hash");
     for (int i = 0; i < 5; i++) {
         bind(router, exchange, &queues[i], text(i % 2 == 0 ? "" : "not a number"));
     }
@@ -127,10 +124,9 @@ ROUTER_TEST(test_a_modulus_exchange_shares_out_evenly_whatever_the_binding_keys_
 
 ROUTER_TEST(test_a_queue_bound_twice_counts_once)
 {
-    struct qsi_exchange *exchange;
     int counts[8];
+    struct qsi_exchange *exchange = declare(router, "hash", "x-consistent-hash");
 
-    exchange = declare(router, "hash", "x-consistent-hash");
     bind(router, exchange, &queues[0], text("1"));
     bind(router, exchange, &queues[0], text("98"));
     bind(router, exchange, &queues[1], text("1"));
@@ -154,9 +150,8 @@ static void check_refused(struct qsi_router *router, struct qsi_exchange *exchan
 
 ROUTER_TEST(test_a_weight_that_is_none_is_refused_as_by_the_plugin)
 {
-    struct qsi_exchange *exchange;
+    struct qsi_exchange *exchange = declare(router, "hash", "x-consistent-hash");
 
-    exchange = declare(router, "hash", "x-consistent-hash");
     check_refused(router, exchange, "abc", "The binding key must be an integer: <<\"abc\">>");
     check_refused(router, exchange, "", "The binding key must be an integer: <<\"\">>");
     check_refused(router, exchange, "-", "The binding key must be an integer: <<\"-\">>");

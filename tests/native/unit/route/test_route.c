@@ -35,10 +35,9 @@ ROUTER_TEST(test_default_exchange_leads_to_the_queue_of_that_name)
 
 ROUTER_TEST(test_direct_leads_to_queues_bound_with_the_key_in_order_of_declaration)
 {
-    struct qsi_exchange *exchange;
     const struct qsi_route *route;
+    struct qsi_exchange *exchange = declare(router, "x", "direct");
 
-    exchange = declare(router, "x", "direct");
     bind(router, exchange, &queues[2], text("a"));
     bind(router, exchange, &queues[0], text("a"));
     bind(router, exchange, &queues[1], text("b"));
@@ -54,10 +53,9 @@ ROUTER_TEST(test_direct_leads_to_queues_bound_with_the_key_in_order_of_declarati
 
 ROUTER_TEST(test_fanout_leads_to_each_queue_once_whatever_the_keys)
 {
-    struct qsi_exchange *exchange;
     const struct qsi_route *route;
+    struct qsi_exchange *exchange = declare(router, "x", "fanout");
 
-    exchange = declare(router, "x", "fanout");
     QS_CHECK(lookup(router, exchange, text("k"))->count == 0);
     bind(router, exchange, &queues[0], text("a"));
     bind(router, exchange, &queues[0], text("b"));
@@ -144,9 +142,8 @@ QS_TEST(test_redeclare_succeeds_only_with_the_same_type_and_flags)
 
 ROUTER_TEST(test_delete_is_checked_and_drops_the_bindings)
 {
-    struct qsi_exchange *exchange;
+    struct qsi_exchange *exchange = declare(router, "x", "topic");
 
-    exchange = declare(router, "x", "topic");
     bind(router, exchange, &queues[0], text("a.*"));
     QS_CHECK(qsi_router_check_delete(router, exchange, true, NULL) == QS_PRECONDITION_FAILED);
     QS_CHECK(qsi_router_check_delete(router, exchange, false, NULL) == QS_OK);
@@ -244,10 +241,9 @@ ROUTER_TEST(test_removing_a_destination_takes_it_out_of_every_route)
 
 ROUTER_TEST(test_version_changes_with_the_topology_and_only_then)
 {
-    struct qsi_exchange *exchange;
     uint64_t version;
+    struct qsi_exchange *exchange = declare(router, "x", "topic");
 
-    exchange = declare(router, "x", "topic");
     version = router->version;
     QS_CHECK(bind(router, exchange, &queues[0], text("a.#")));
     QS_CHECK(router->version != version);
@@ -268,13 +264,12 @@ ROUTER_TEST(test_version_changes_with_the_topology_and_only_then)
 
 ROUTER_TEST(test_trim_drops_remembered_routes_only_beyond_the_limit)
 {
-    struct qsi_exchange *exchange;
     const struct qsi_route *first;
     uint64_t version;
     char key[32];
     int n = 0;
+    struct qsi_exchange *exchange = declare(router, "x", "topic");
 
-    exchange = declare(router, "x", "topic");
     bind(router, exchange, &queues[0], text("#"));
     bind(router, exchange, &queues[1], text("#"));
     version = router->version;
@@ -318,12 +313,11 @@ static void list_binding(void *context, const struct qsi_binding *binding)
 
 ROUTER_TEST(test_visitors_list_everything_in_order)
 {
-    struct qsi_exchange *exchange;
     struct listing exchanges = {""};
     struct listing bindings = {""};
     bool bound;
+    struct qsi_exchange *exchange = declare(router, "x", "topic");
 
-    exchange = declare(router, "x", "topic");
     bind(router, qsi_router_find(router, text("amq.direct")), &queues[1], text("k"));
     bind(router, exchange, &queues[1], text("b"));
     QS_CHECK(qsi_router_bind(router, exchange, &queues[0].destination, text("a"), text("args"),
