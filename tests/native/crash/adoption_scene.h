@@ -61,12 +61,10 @@ static inline qs_status stage_file(qs_env *env, int file)
     const qs_staged_options options = {.exchange = text(staged_exchange)};
     qs_staged_writer *writer;
     uint64_t first = BEFORE + (uint64_t)file * IN_FILE;
-    qs_status status = qs_staged_writer_open(&writer, STAGE, strrchr(staged_paths[file], '/') + 1,
-                                             &options, env, QS_ERROR);
+    qs_status status;
 
-    if (status != QS_OK) {
-        return status;
-    }
+    QS_TRY(qs_staged_writer_open(&writer, STAGE, strrchr(staged_paths[file], '/') + 1, &options,
+                                 env, QS_ERROR));
     status = put_rows(writer, first, IN_FILE / 2);
     if (status == QS_OK) {
         status = put_rows(writer, first + IN_FILE / 2, IN_FILE / 2);

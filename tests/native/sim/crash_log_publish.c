@@ -145,11 +145,8 @@ static qs_status take(struct log_work *work, qs_channel *channel)
         return QS_OK;
     }
     head->settled = work->model->last + 1;
-    status =
-        qs_channel_get(channel, text("q"), channel == work->tx ? 0 : QS_NO_ACK, &message, QS_ERROR);
-    if (status != QS_OK) {
-        return status;
-    }
+    QS_TRY(qs_channel_get(channel, text("q"), channel == work->tx ? 0 : QS_NO_ACK, &message,
+                          QS_ERROR));
     if (crash_body_id(message.body) != head->id) {
         crash_violation(work->report, "q: %" PRIu64 " comes where %" PRIu64 " should",
                         crash_body_id(message.body), head->id);

@@ -1,5 +1,6 @@
 /* Missing memory: each call without its n-th allocation does all or nothing; the store goes on. */
 #include "arrow_table.h"
+#include "check.h"
 #include "engine_fixture.h"
 #include "qs_test_alloc.h"
 
@@ -128,11 +129,9 @@ static qs_status do_deal(struct engine *engine)
 {
     qs_event event;
     qs_channel *other;
-    qs_status status = qs_channel_open(&other, engine->store, QS_ERROR);
+    qs_status status;
 
-    if (status != QS_OK) {
-        return status;
-    }
+    QS_TRY(qs_channel_open(&other, engine->store, QS_ERROR));
     status = qs_test_consume(other, "q", "", 0, NONE);
     if (status == QS_OK) {
         status = qs_test_consume(engine->channel, "q", "", 0, NONE);

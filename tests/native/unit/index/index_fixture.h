@@ -34,10 +34,7 @@ static inline qs_status try_start(struct fixture *fixture, qs_env *env, uint32_t
     qs_status status;
 
     *fixture = (struct fixture){.env = env};
-    status = env->dir_open_root(env, "index", true, &fixture->dir, &created, error);
-    if (status != QS_OK) {
-        return status;
-    }
+    QS_TRY(env->dir_open_root(env, "index", true, &fixture->dir, &created, error));
     status = created ? env->dir_sync_parent(env, fixture->dir, error) : QS_OK;
     if (status == QS_OK) {
         status = qsi_index_open(&fixture->index, env, fixture->dir, test_uuid, entries, error);

@@ -35,13 +35,9 @@ static inline qs_status try_restore(struct fixture *fixture, const struct checkp
 
     for (size_t at = 0; at < checkpoint->records.bytes; count++) {
         const uint8_t *record = checkpoint->records.data + at;
-        qs_status status;
 
         QS_CHECK(qsi_record_fits(record, checkpoint->records.bytes - at));
-        status = qsi_message_store_restore(fixture->messages, record, error);
-        if (status != QS_OK) {
-            return status;
-        }
+        QS_TRY(qsi_message_store_restore(fixture->messages, record, error));
         at += qsi_record_length(record);
     }
     QS_CHECK(count == checkpoint->count);

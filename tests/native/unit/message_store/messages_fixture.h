@@ -28,10 +28,7 @@ static inline qs_status try_start(struct fixture *fixture, qs_env *env, qs_error
     qs_status status;
 
     *fixture = (struct fixture){.env = env};
-    status = env->dir_open_root(env, "messages", true, &fixture->dir, &created, error);
-    if (status != QS_OK) {
-        return status;
-    }
+    QS_TRY(env->dir_open_root(env, "messages", true, &fixture->dir, &created, error));
     /* As the engine does: the directory is durable before there is anything in it. */
     status = created ? env->dir_sync_parent(env, fixture->dir, error) : QS_OK;
     if (status == QS_OK) {
@@ -97,11 +94,7 @@ static inline qs_status try_put(struct fixture *fixture, uint32_t body_bytes, ui
     qs_status status;
 
     fill_message(data, body_bytes, number);
-    status =
-        qsi_message_store_reserve(fixture->messages, ENVELOPE_BYTES, body_bytes, &place, error);
-    if (status != QS_OK) {
-        return status;
-    }
+    QS_TRY(qsi_message_store_reserve(fixture->messages, ENVELOPE_BYTES, body_bytes, &place, error));
     status = qsi_message_store_write(fixture->messages, &place, parts, 3, ref_out, error);
     if (status != QS_OK) {
         qsi_message_store_abandon(fixture->messages, &place);

@@ -109,11 +109,9 @@ static qs_status run_steps(struct fixture *fixture, struct state *state, qs_erro
 static qs_status run_session(qs_env *env, struct state *state, qs_error *error)
 {
     struct fixture fixture;
-    qs_status status = try_start(&fixture, env, error);
+    qs_status status;
 
-    if (status != QS_OK) {
-        return status;
-    }
+    QS_TRY(try_start(&fixture, env, error));
     status = run_steps(&fixture, state, error);
     if (status != QS_OK) { /* of this session, whatever failed in it */
         QS_CHECK_OK(check_live(&fixture, state, state->is_live, QS_ERROR));
@@ -126,11 +124,9 @@ static qs_status run_session(qs_env *env, struct state *state, qs_error *error)
 static qs_status run_recovery(qs_env *env, struct state *state, qs_error *error)
 {
     struct fixture fixture;
-    qs_status status = try_start(&fixture, env, error);
+    qs_status status;
 
-    if (status != QS_OK) {
-        return status;
-    }
+    QS_TRY(try_start(&fixture, env, error));
     status = try_restore(&fixture, &state->counts, error);
     if (status == QS_OK) {
         status = try_finish(&fixture, error);

@@ -82,11 +82,9 @@ static qs_status remove_first_file(struct fixture *fixture, const struct bodies 
 static qs_status run_session(qs_env *env, struct bodies *bodies, qs_error *error)
 {
     struct fixture fixture;
-    qs_status status = try_start(&fixture, env, error);
+    qs_status status;
 
-    if (status != QS_OK) {
-        return status;
-    }
+    QS_TRY(try_start(&fixture, env, error));
     status = put_and_commit(&fixture, bodies, error);
     if (status == QS_OK) {
         status = qsi_message_store_settle(fixture.messages, error);
@@ -101,11 +99,9 @@ static qs_status run_session(qs_env *env, struct bodies *bodies, qs_error *error
 static qs_status run_recovery(qs_env *env, const struct bodies *bodies, qs_error *error)
 {
     struct fixture fixture;
-    qs_status status = try_start(&fixture, env, error);
+    qs_status status;
 
-    if (status != QS_OK) {
-        return status;
-    }
+    QS_TRY(try_start(&fixture, env, error));
     status = recover(&fixture, bodies, error);
     stop(&fixture);
     return status;
