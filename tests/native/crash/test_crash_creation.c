@@ -8,15 +8,10 @@
 #include "env_test.h"
 #include "qs_test.h"
 #include "qs_test_calls.h"
+#include "qs_test_cuts.h"
 #include "qs_test_dirs.h"
 
 #define CUTS 6 /* random ones, besides the two extremes */
-
-struct cuts {
-    qs_env *sim;
-    uint64_t seed;
-    uint64_t count, not_there;
-};
 
 static qs_options options_for(bool create)
 {
@@ -35,42 +30,30 @@ static qs_status open_and_close(qs_env *env, bool create)
     return status == QS_OK ? qs_store_close(store, QS_ERROR) : status;
 }
 
-static void take_cut(struct cuts *cuts, enum qsi_cut_how how, uint64_t seed)
+static void check_cut(void *not_there, qs_env *disk)
 {
-    qs_env *disk = qsi_env_sim_cut(cuts->sim, how, seed);
     qs_verified verified;
     qs_status status = qs_store_verify("store", disk, NULL, &verified, QS_ERROR);
 
     QS_CHECK(status == QS_OK || status == QS_ESTORE_NOT_FOUND);
-    cuts->not_there += status != QS_OK;
+    *(uint64_t *)not_there += status != QS_OK;
     QS_CHECK_STATUS(status, open_and_close(disk, false));
     QS_CHECK_OK(open_and_close(disk, true));
     QS_CHECK_OK(qs_store_verify("store", disk, NULL, &verified, QS_ERROR));
-    cuts->count += 1;
-    qsi_env_mem_destroy(disk);
-}
-
-static void take_cuts(void *context, uint64_t step)
-{
-    struct cuts *cuts = context;
-
-    take_cut(cuts, QSI_CUT_KEEP_ALL, step);
-    take_cut(cuts, QSI_CUT_DROP_ALL, step);
-    for (uint64_t i = 0; i < CUTS; i++) {
-        take_cut(cuts, QSI_CUT_RANDOM, cuts->seed + CUTS * step + i);
-    }
 }
 
 QS_SEED_TEST(test_a_creation_that_was_cut_off_begins_again)
 {
-    struct cuts cuts = {.sim = qsi_env_sim_create(seed), .seed = seed * UINT64_C(1000003)};
+    qs_env *sim = qsi_env_sim_create(seed);
+    uint64_t not_there = 0;
+    struct qs_test_cuts cuts = {sim, check_cut, &not_there, seed * UINT64_C(1000003), CUTS, 0};
 
-    qsi_env_sim_on_step(cuts.sim, take_cuts, &cuts);
-    QS_CHECK_OK(open_and_close(cuts.sim, true));
-    qsi_env_sim_on_step(cuts.sim, NULL, NULL);
-    printf("%" PRIu64 " cuts, %" PRIu64 " before there was a store\n", cuts.count, cuts.not_there);
-    QS_CHECK(cuts.count > 150 && cuts.not_there > 50 && cuts.not_there < cuts.count);
-    qsi_env_sim_destroy(cuts.sim);
+    qs_test_cuts_begin(&cuts);
+    QS_CHECK_OK(open_and_close(sim, true));
+    qs_test_cuts_end(&cuts);
+    printf("%" PRIu64 " cuts, %" PRIu64 " before there was a store\n", cuts.count, not_there);
+    QS_CHECK(cuts.count > 150 && not_there > 50 && not_there < cuts.count);
+    qsi_env_sim_destroy(sim);
 }
 
 /* A creation that is cut off, goes on, and is cut off again. */
@@ -78,7 +61,9 @@ QS_SEED_TEST(test_a_creation_that_was_cut_off_twice_begins_again)
 {
     for (uint64_t i = 0; i < 60; i++) {
         qs_env *sim = qsi_env_sim_create(seed + i);
-        struct cuts cuts = {.seed = seed * UINT64_C(7919) + i};
+        uint64_t not_there = 0;
+        struct qs_test_cuts cuts = {NULL, check_cut, &not_there, seed * UINT64_C(7919) + i,
+                                    CUTS, 0};
         qs_env *disk, *fault;
 
         fault = qsi_env_fault_create(sim);
@@ -88,9 +73,9 @@ QS_SEED_TEST(test_a_creation_that_was_cut_off_twice_begins_again)
         disk = qsi_env_sim_cut(sim, QSI_CUT_RANDOM, seed + i);
         qsi_env_sim_destroy(sim);
         cuts.sim = qsi_env_sim_from_mem(disk, seed + i);
-        qsi_env_sim_on_step(cuts.sim, take_cuts, &cuts);
+        qs_test_cuts_begin(&cuts);
         QS_CHECK_OK(open_and_close(cuts.sim, true));
-        qsi_env_sim_on_step(cuts.sim, NULL, NULL);
+        qs_test_cuts_end(&cuts);
         qsi_env_sim_destroy(cuts.sim);
     }
 }
@@ -105,35 +90,33 @@ static void lose_manifest(qs_env *disk)
     disk->dir_close(disk, root);
 }
 
-static void take_cut_without_manifest(void *context, uint64_t step)
+static void check_without_manifest(void *unused, qs_env *disk)
 {
-    struct cuts *cuts = context;
-    qs_env *disk = qsi_env_sim_cut(cuts->sim, QSI_CUT_KEEP_ALL, step);
     qs_verified verified;
 
+    (void)unused;
     lose_manifest(disk);
     QS_CHECK_STATUS(QS_ECORRUPT, open_and_close(disk, true));
     QS_CHECK(strcmp(qs_test_error.path, "MANIFEST") == 0);
     QS_CHECK_STATUS(QS_ECORRUPT, open_and_close(disk, false));
     QS_CHECK_STATUS(QS_ECORRUPT, qs_store_verify("store", disk, NULL, &verified, QS_ERROR));
-    cuts->count += 1;
-    qsi_env_mem_destroy(disk);
 }
 
 QS_SEED_TEST(test_a_store_that_lost_its_manifest_is_not_created_again)
 {
-    struct cuts cuts = {.sim = qsi_env_sim_create(seed)};
+    qs_env *sim = qsi_env_sim_create(seed);
+    struct qs_test_cuts cuts = {.sim = sim, .check = check_without_manifest};
     qs_options options = options_for(true);
     qs_store *store;
 
-    QS_CHECK_OK(open_and_close(cuts.sim, true));
-    qsi_env_sim_on_step(cuts.sim, take_cut_without_manifest, &cuts);
+    QS_CHECK_OK(open_and_close(sim, true));
+    qs_test_cuts_begin(&cuts);
     for (int i = 0; i < 3; i++) {
-        QS_CHECK_OK(qs_store_open(&store, "store", &options, cuts.sim, QS_ERROR));
+        QS_CHECK_OK(qs_store_open(&store, "store", &options, sim, QS_ERROR));
         QS_CHECK_OK(qs_store_checkpoint(store, QS_ERROR));
         QS_CHECK_OK(qs_store_close(store, QS_ERROR));
     }
-    qsi_env_sim_on_step(cuts.sim, NULL, NULL);
-    QS_CHECK(cuts.count > 50);
-    qsi_env_sim_destroy(cuts.sim);
+    qs_test_cuts_end(&cuts);
+    QS_CHECK(cuts.count > 100);
+    qsi_env_sim_destroy(sim);
 }

@@ -30,16 +30,17 @@ __attribute__((weak)) const char *qs_test_running = "main";
 __attribute__((weak)) _Thread_local qs_error qs_test_error;
 #define QS_ERROR (&qs_test_error)
 #define QS_CHECK_OK(call) QS_CHECK_STATUS(QS_OK, call)
-#define QS_CHECK_STATUS(expected, call)                                                            \
-    do {                                                                                           \
-        qs_status qs_test_status;                                                                  \
-        qs_test_error.text[0] = '\0';                                                              \
-        qs_test_status = (call);                                                                   \
-        if (qs_test_status != (expected)) {                                                        \
-            fprintf(stderr, "%s:%d: %s: %s, not %s: %s\n", __FILE__, __LINE__, #call,              \
-                    qs_status_name(qs_test_status), qs_status_name(expected), qs_test_error.text); \
-            exit(1);                                                                               \
-        }                                                                                          \
+#define QS_CHECK_STATUS(expected, call)                                                           \
+    do {                                                                                          \
+        qs_status qs_test_status;                                                                 \
+        qs_test_error.text[0] = '\0';                                                             \
+        qs_test_status = (call);                                                                  \
+        if (qs_test_status != (expected)) {                                                       \
+            fprintf(stderr, "%s:%d: %s: %s, not %s: %s (in %s)\n", __FILE__, __LINE__, #call,     \
+                    qs_status_name(qs_test_status), qs_status_name(expected), qs_test_error.text, \
+                    qs_test_running);                                                             \
+            exit(1);                                                                              \
+        }                                                                                         \
     } while (0)
 
 /* Weak, as above. */

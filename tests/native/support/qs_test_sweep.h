@@ -29,6 +29,8 @@ struct qs_test_sweep {
     uint64_t n;      /* the one that fails */
     bool has_failed; /* it did */
     struct qs_test_alloc own;
+    const char *running;                       /* the test */
+    char name[160];                            /* and which one fails */
     uint64_t alive;                            /* allocations, before a try */
     qs_env *mem, *env;                         /* made for a try */
     qs_env *faulty;                            /* whose calls fail */
@@ -42,9 +44,12 @@ static inline bool qs_test_sweep_on(struct qs_test_sweep *sweep)
     if (sweep->end != NULL) {
         sweep->end(sweep);
     }
-    if (sweep->n == 0 && sweep->has_own_memory) {
-        sweep->memory = &sweep->own;
-        qs_test_alloc_install(sweep->memory);
+    if (sweep->n == 0) {
+        sweep->running = qs_test_running;
+        if (sweep->has_own_memory) {
+            sweep->memory = &sweep->own;
+            qs_test_alloc_install(sweep->memory);
+        }
     }
     QS_CHECK(sweep->n == 0 || sweep->memory == NULL || sweep->memory->alive == sweep->alive);
     if (sweep->n > 0 && !sweep->has_failed) {
@@ -52,12 +57,15 @@ static inline bool qs_test_sweep_on(struct qs_test_sweep *sweep)
         if (sweep->has_own_memory) {
             qs_test_alloc_end(sweep->memory);
         }
+        qs_test_running = sweep->running;
         return false;
     }
     sweep->alive = sweep->memory != NULL ? sweep->memory->alive : 0;
     sweep->has_failed = false;
     sweep->n += 1 + (sweep->thins != 0 ? sweep->n / sweep->thins : 0);
     QS_CHECK(sweep->n < QS_TEST_SWEEP_MAX);
+    snprintf(sweep->name, sizeof sweep->name, "%s, number %" PRIu64, sweep->running, sweep->n);
+    qs_test_running = sweep->name;
     return true;
 }
 

@@ -6,6 +6,7 @@
  * succeed when it is repeated.  And it is run with power cuts before each of its steps: what was
  * durable must read back from what is left. */
 #include "index_fixture.h"
+#include "qs_test_cuts.h"
 #include "qs_test_faults.h"
 
 #define ENTRIES 512u /* four pages of slots */
@@ -352,17 +353,12 @@ QS_BOOL_TEST(test_every_failed_allocation_is_reported_and_leaks_nothing, is_stic
 
 /* ---- power cuts ---- */
 
-struct cuts {
-    qs_env *sim;
-    const struct run *run;
-    uint64_t seed;
-    uint64_t count;
-};
+static uint64_t durable_cuts; /* behind a first checkpoint */
 
 /* What a checkpoint said is there, whole, whatever was being done. */
-static void check_disk(struct cuts *cuts, qs_env *disk)
+static void check_cut(void *run, qs_env *disk)
 {
-    struct run after = *cuts->run;
+    struct run after = *(const struct run *)run;
     static struct model model;
 
     if (after.is_durable) {
@@ -376,19 +372,7 @@ static void check_disk(struct cuts *cuts, qs_env *disk)
         QS_CHECK_OK(read_state(&after, QS_ERROR));
         QS_CHECK_OK(qsi_segment_check(after.fixture.index, &after.durable, after.live, QS_ERROR));
         stop(&after.fixture);
-        cuts->count++;
-    }
-    qsi_env_mem_destroy(disk);
-}
-
-static void cut_before_step(void *context, uint64_t step)
-{
-    struct cuts *cuts = context;
-
-    check_disk(cuts, qsi_env_sim_cut(cuts->sim, QSI_CUT_KEEP_ALL, 0));
-    check_disk(cuts, qsi_env_sim_cut(cuts->sim, QSI_CUT_DROP_ALL, 0));
-    for (uint64_t i = 0; i < 8; i++) {
-        check_disk(cuts, qsi_env_sim_cut(cuts->sim, QSI_CUT_RANDOM, cuts->seed + step * 8 + i));
+        durable_cuts++;
     }
 }
 
@@ -397,15 +381,15 @@ QS_SEED_TEST(test_power_cut_at_any_step_leaves_what_a_checkpoint_names)
     static struct model model;
     qs_env *sim = qsi_env_sim_create(seed);
     struct run run;
-    struct cuts cuts = {.sim = sim, .run = &run, .seed = seed};
+    struct qs_test_cuts cuts = {sim, check_cut, &run, seed, .by_chance = 8};
 
     run_init(&run, &model);
     start(&run.fixture, sim, ENTRIES);
-    qsi_env_sim_on_step(sim, cut_before_step, &cuts);
+    qs_test_cuts_begin(&cuts);
     QS_CHECK_OK(go_on(&run, QS_ERROR));
-    qsi_env_sim_on_step(sim, NULL, NULL);
-    cut_before_step(&cuts, 1000);
-    QS_CHECK(cuts.count > 200);
+    qs_test_cuts_end(&cuts);
+    qs_test_cuts_take(&cuts, 1000);
+    QS_CHECK(durable_cuts > 200);
     check_run(&run);
     stop(&run.fixture);
     qsi_env_sim_destroy(sim);

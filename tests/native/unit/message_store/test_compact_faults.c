@@ -5,6 +5,7 @@
  * power cuts before each of its steps; a store that recovers from the checkpoint has every body
  * that lives in it, and goes on. */
 #include "counts_fixture.h"
+#include "qs_test_cuts.h"
 #include "qs_test_faults.h"
 
 enum { BODIES = 12, PACKED = 8, COUNT = BODIES + PACKED };
@@ -284,34 +285,10 @@ QS_BOOL_TEST(test_what_recovery_keeps_is_durable_from_then_on, named)
 
 /* ---- power cuts before each step ---- */
 
-struct cuts {
-    qs_env *sim;
-    struct state *state;
-    uint64_t seed;
-};
-
-static void check_cut(struct cuts *cuts, enum qsi_cut_how how, uint64_t seed)
+static void check_cut(void *state, qs_env *disk)
 {
-    qs_env *disk = qsi_env_sim_cut(cuts->sim, how, seed);
-    qs_error error = {.status = QS_OK};
-
     for (int round = 0; round < 2; round++) {
-        if (run_recovery(disk, cuts->state, &error) != QS_OK) {
-            fprintf(stderr, "seed %" PRIu64 ": %s\n", seed, error.text);
-            exit(1);
-        }
-    }
-    qsi_env_mem_destroy(disk);
-}
-
-static void cut_before_step(void *context, uint64_t step)
-{
-    struct cuts *cuts = context;
-
-    check_cut(cuts, QSI_CUT_KEEP_ALL, 0);
-    check_cut(cuts, QSI_CUT_DROP_ALL, 0);
-    for (uint64_t i = 0; i < 6; i++) {
-        check_cut(cuts, QSI_CUT_RANDOM, cuts->seed + step * 8 + i);
+        QS_CHECK_OK(run_recovery(disk, state, QS_ERROR));
     }
 }
 
@@ -319,11 +296,11 @@ QS_SEED_TEST(test_power_cut_at_any_step)
 {
     qs_env *sim = qsi_env_sim_create(seed);
     struct state state = {.counts = {.count = 0}};
-    struct cuts cuts = {.sim = sim, .state = &state, .seed = seed};
+    struct qs_test_cuts cuts = {sim, check_cut, &state, seed, .by_chance = 6};
     struct fixture fixture;
 
     start(&fixture, sim);
-    qsi_env_sim_on_step(sim, cut_before_step, &cuts);
+    qs_test_cuts_begin(&cuts);
     run_halfway(&fixture, &state);
     QS_CHECK_OK(run_recovery(sim, &state, QS_ERROR)); /* power goes during recovery, too */
     memcpy(state.is_live, state.is_durable, sizeof state.is_live);
@@ -336,7 +313,7 @@ QS_SEED_TEST(test_power_cut_at_any_step)
         QS_CHECK_OK(checkpoint(&fixture, &state, QS_ERROR));
     }
     stop(&fixture);
-    qsi_env_sim_on_step(sim, NULL, NULL);
+    qs_test_cuts_end(&cuts);
     qsi_env_sim_destroy(sim);
     fini(&state);
 }

@@ -5,6 +5,7 @@
  * 2, ... until it passes, and with power cuts before each of its steps; afterwards a store
  * opened on what is left has every durable body, and of the others only whole ones. */
 #include "counts_fixture.h"
+#include "qs_test_cuts.h"
 #include "qs_test_faults.h"
 
 #define BODY_COUNT 12
@@ -308,60 +309,43 @@ QS_TEST(test_body_that_recovery_keeps_is_durable_from_then_on)
 
 /* ---- power cuts before each step ---- */
 
-struct cuts {
-    qs_env *sim;
+struct told {
     const struct bodies *bodies;
-    uint64_t seed;
     bool removing; /* the first file is being removed, or is gone */
 };
 
-static void check_cut(struct cuts *cuts, enum qsi_cut_how how, uint64_t seed)
+static void check_cut(void *context, qs_env *disk)
 {
-    qs_env *disk = qsi_env_sim_cut(cuts->sim, how, seed);
-    struct bodies bodies = *cuts->bodies;
-    qs_error error = {.status = QS_OK};
+    const struct told *told = context;
+    struct bodies bodies = *told->bodies;
 
-    if (cuts->removing) {
+    if (told->removing) {
         forget_first_file(&bodies);
     }
     check_durable(disk, &bodies, false);
-    if (run_recovery(disk, &bodies, &error) != QS_OK) {
-        fprintf(stderr, "seed %llu: %s\n", (unsigned long long)seed, error.text);
-        exit(1);
-    }
+    QS_CHECK_OK(run_recovery(disk, &bodies, QS_ERROR));
     check_durable(disk, &bodies, false);
-    qsi_env_mem_destroy(disk);
-}
-
-static void cut_before_step(void *context, uint64_t step)
-{
-    struct cuts *cuts = context;
-
-    check_cut(cuts, QSI_CUT_KEEP_ALL, 0);
-    check_cut(cuts, QSI_CUT_DROP_ALL, 0);
-    for (uint64_t i = 0; i < 4; i++) {
-        check_cut(cuts, QSI_CUT_RANDOM, cuts->seed + step * 4 + i);
-    }
 }
 
 QS_SEED_TEST(test_power_cut_at_any_step_keeps_every_durable_body)
 {
     qs_env *sim = qsi_env_sim_create(seed);
     struct bodies bodies = {.written = 0};
-    struct cuts cuts = {.sim = sim, .bodies = &bodies, .seed = seed};
+    struct told told = {.bodies = &bodies};
+    struct qs_test_cuts cuts = {sim, check_cut, &told, seed, .by_chance = 4};
     struct fixture fixture;
 
     start(&fixture, sim);
-    qsi_env_sim_on_step(sim, cut_before_step, &cuts);
+    qs_test_cuts_begin(&cuts);
     QS_CHECK(put_and_commit(&fixture, &bodies, NULL) == QS_OK);
     QS_CHECK(qsi_message_store_settle(fixture.messages, NULL) == QS_OK);
-    cuts.removing = true;
+    told.removing = true;
     QS_CHECK(remove_first_file(&fixture, &bodies, NULL) == QS_OK);
     forget_first_file(&bodies);
-    cuts.removing = false;
+    told.removing = false;
     stop(&fixture);
     QS_CHECK(run_recovery(sim, &bodies, NULL) == QS_OK);
-    qsi_env_sim_on_step(sim, NULL, NULL);
+    qs_test_cuts_end(&cuts);
     check_durable(sim, &bodies, false);
     qsi_env_sim_destroy(sim);
 }
