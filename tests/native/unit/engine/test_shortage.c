@@ -168,7 +168,7 @@ QS_TEST(test_open_without_descriptors_says_so_and_can_be_repeated)
  * before, the store failed. */
 QS_TEST(test_checkpoint_without_memory_does_not_fail_the_store)
 {
-    for (struct qs_test_sweep sweep = {.has_own_memory = true, .thins = 30};
+    for (struct qs_test_sweep sweep = {.has_own_memory = true, .thins = 60};
          qs_test_sweep_on(&sweep);) {
         struct engine engine;
         qs_env *faulty;

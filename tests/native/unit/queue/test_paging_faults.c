@@ -11,7 +11,7 @@
  * works the next time. */
 QS_TEST(test_every_allocation_may_fail)
 {
-    for (struct qs_test_sweep sweep = {.memory = &memory, .fewest = 50};
+    for (struct qs_test_sweep sweep = {.memory = &memory, .fewest = 51};
          qs_test_sweep_on(&sweep);) {
         struct fixture fixture;
         struct qsi_flush flush;
