@@ -1,4 +1,4 @@
-/* The index, and one open segment file.
+/* The index, and one segment file: opening and removing it.
  *
  * Invariant: a file is read only after its header was found to be that of the right file. */
 #include "segment_file.h"
@@ -335,4 +335,17 @@ void qsi_segment_view_close(struct qsi_segment_view *view)
     qsi_free(view->present);
     view->handle = NULL;
     view->present = NULL;
+}
+
+/* -- removing --------------------------------------------------------------------------------- */
+
+qs_status qsi_segment_remove(struct qsi_index *index, const struct qsi_segment_file *file,
+                             qs_error *error)
+{
+    char name[QSI_SEGMENT_NAME_BYTES];
+    qs_status status;
+
+    qsi_segment_name(name, file);
+    status = qsi_env_remove(index->env, index->dir, name, error);
+    return status == QS_OK || status == QS_ENOENT ? QS_OK : qsi_segment_fail(error, status, file);
 }

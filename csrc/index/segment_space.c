@@ -145,15 +145,6 @@ static qs_status take_live(struct rewrite *rewrite, const uint64_t *live, qs_err
     return qsi_segment_buffers_init(&rewrite->buffers, entries, error);
 }
 
-/* If this fails, the file stays until its name is used again, or keep returns false for it. */
-static void discard(struct qsi_index *index, const struct qsi_segment_file *file)
-{
-    char name[QSI_SEGMENT_NAME_BYTES];
-
-    qsi_segment_name(name, file);
-    (void)qsi_env_remove(index->env, index->dir, name, NULL);
-}
-
 qs_status qsi_segment_rewrite(struct qsi_index *index, const struct qsi_segment_file *from,
                               const uint64_t *live, const struct qsi_segment_state *state,
                               struct qsi_segment_file *to_out, qs_error *error)
@@ -178,7 +169,9 @@ qs_status qsi_segment_rewrite(struct qsi_index *index, const struct qsi_segment_
     if (status == QS_OK && state != NULL) {
         status = qsi_segment_write_state(index, &to, 0, state, error);
         if (status != QS_OK) {
-            discard(index, &to);
+            /* If this fails, the file stays until its name is used again, or keep returns false for
+             * it. */
+            (void)!qsi_segment_remove(index, &to, NULL);
         }
     }
     if (status == QS_OK) {
@@ -227,17 +220,6 @@ qs_status qsi_index_sync(struct qsi_index *index, qs_error *error)
 }
 
 /* -- removing --------------------------------------------------------------------------------- */
-
-qs_status qsi_segment_remove(struct qsi_index *index, const struct qsi_segment_file *file,
-                             qs_error *error)
-{
-    char name[QSI_SEGMENT_NAME_BYTES];
-    qs_status status;
-
-    qsi_segment_name(name, file);
-    status = qsi_env_remove(index->env, index->dir, name, error);
-    return status == QS_OK || status == QS_ENOENT ? QS_OK : qsi_segment_fail(error, status, file);
-}
 
 struct others {
     qsi_segment_filter *keep;
