@@ -1,4 +1,5 @@
-/* Compiling a selector: declarations shared by its parts. */
+/* Compiling a selector: what selector_parse.c, which parses the text, shares with the files that
+ * emit instructions and read texts. */
 #ifndef QSI_SELECTOR_COMPILE_H
 #define QSI_SELECTOR_COMPILE_H
 
