@@ -7,13 +7,12 @@
  *
  * This file chooses the bodies, and moves the queues to the new records. share_records.c writes the
  * bodies and builds the records. */
-#include "share_bodies.h"
-
 #include "alloc.h"
 #include "check.h"
 #include "commit.h"
 #include "pager.h"
 #include "record.h"
+#include "share_records.h"
 
 #include <string.h>
 

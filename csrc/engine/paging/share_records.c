@@ -5,11 +5,12 @@
  * The record builder makes records for one queue, of the rows that it keeps.  Here several queues
  * have the record and name its rows by number, so the copy has the same rows, routes and
  * destinations, each in its place. */
+#include "share_records.h"
+
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
 #include "record.h"
-#include "share_bodies.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* Shared by the files that share bodies: share_bodies.c chooses the bodies and moves the queues,
- * share_records.c writes the bodies and builds the records again. */
-#ifndef QSI_SHARE_BODIES_H
-#define QSI_SHARE_BODIES_H
+/* Bodies of a chunk are written to the message store, and its records built again, for
+ * share_bodies.c, which chooses the bodies and moves the queues to the new records. */
+#ifndef QSI_SHARE_RECORDS_H
+#define QSI_SHARE_RECORDS_H
 
 #include "buf.h"
 #include "store.h"
