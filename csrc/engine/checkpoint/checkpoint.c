@@ -102,8 +102,7 @@ static void share_all_bodies(struct qs_store *store) QSI_REQUIRES(qsi_store_mute
                qsi_map_next(&store->queues_by_id, &cursor)) {
             struct qsi_store_queue *queue = cursor.value;
             queue->jobs += 1;
-            while (!released &&
-                   qsi_share_bodies(store, queue, UINT64_MAX, &released, NULL) == QS_OK) {
+            while (!released && qsi_share_bodies(store, queue, UINT64_MAX, &released) == QS_OK) {
             }
             qsi_end_queue_job(queue);
         }

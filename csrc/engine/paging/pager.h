@@ -37,8 +37,7 @@ void qsi_pager_wake(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
  * content that are to be flushed: bodies that other queues have as well move to the message
  * store, a chunk at a time.  QS_EEMPTY: there are none (more). */
 qs_status qsi_share_bodies(struct qs_store *store, struct qsi_store_queue *queue, uint64_t bytes,
-                           bool *released_io, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+                           bool *released_io) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Releases the lock meanwhile.  Drops references of settled messages that were on the disk, and
  * removes files of segments that ended. */
 qs_status qsi_pager_release(struct qs_store *store, qs_error *error)

@@ -60,9 +60,8 @@ qs_status qsi_pager_flush(struct qs_store *store, struct qsi_store_queue *queue,
         return qsi_pager_wait(store, queue);
     }
     queue->jobs += 1;
-    status =
-        qsi_share_bodies(store, queue, FLUSH_BYTES, &released,
-                         NULL); /* without memory or space the bodies are flushed as they are */
+    /* Without memory or space the bodies are flushed as they are. */
+    status = qsi_share_bodies(store, queue, FLUSH_BYTES, &released);
     QS_DCHECK(queue->jobs > 0);
     queue->jobs -= 1;
     if (status == QS_OK || queue->deleted || store->paging.flush != QSI_FLUSH_NONE ||

@@ -264,11 +264,11 @@ static bool has_other_destinations(const struct qsi_run *run)
 }
 
 /* REQUIRES that no flush runs; releases the lock meanwhile. */
-static qs_status share_bodies(struct qs_store *store, struct qsi_chunk *chunk, bool *released_io,
-                              qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+static qs_status share_bodies(struct qs_store *store, struct qsi_chunk *chunk, bool *released_io)
+    QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_sharing sharing = {.store = store, .chunk = qsi_chunk_ref(chunk)};
-    qs_error detail = {0};
+    qs_error error = {0};
     qs_status status;
 
     status = plan(&sharing);
@@ -277,7 +277,7 @@ static qs_status share_bodies(struct qs_store *store, struct qsi_chunk *chunk, b
         *released_io = true;
         QS_ASSERT_HELD(&store->mutex);
         qsi_store_unlock(store);
-        status = qsi_sharing_write(&sharing, &detail);
+        status = qsi_sharing_write(&sharing, &error);
         if (status == QS_OK) {
             status = qsi_sharing_build(&sharing);
         }
@@ -288,10 +288,7 @@ static qs_status share_bodies(struct qs_store *store, struct qsi_chunk *chunk, b
         }
         end_places(&sharing, status == QS_OK);
         if (status != QS_EINVAL) { /* that one says only that it does not fit */
-            qsi_pager_record_failure(store, QSI_USE_PAGING, status, &detail);
-        }
-        if (status != QS_OK && error != NULL) {
-            *error = detail;
+            qsi_pager_record_failure(store, QSI_USE_PAGING, status, &error);
         }
         qsi_flush_step(&store->paging.flush, QSI_FLUSH_NONE);
         qsi_cond_broadcast(&store->paging.done);
@@ -341,7 +338,7 @@ static struct qsi_chunk *next_shared(struct qs_store *store, struct qsi_queue *q
 }
 
 qs_status qsi_share_bodies(struct qs_store *store, struct qsi_store_queue *queue, uint64_t bytes,
-                           bool *released_io, qs_error *error)
+                           bool *released_io)
 {
     QS_ASSERT_HELD(&store->mutex);
     /* At recovery nothing may be added to the message store: its contents are not decided yet. */
@@ -351,7 +348,7 @@ qs_status qsi_share_bodies(struct qs_store *store, struct qsi_store_queue *queue
 
     while (may && (chunk = next_shared(store, &queue->core, &bytes)) != NULL) {
         bool released = false;
-        qs_status status = share_bodies(store, chunk, &released, error);
+        qs_status status = share_bodies(store, chunk, &released);
         *released_io = *released_io || released;
         if (status != QS_OK || released) {
             return status;
