@@ -11,16 +11,15 @@
 
 /* ---- what is missing ---- */
 
-/* The first ready slot from slot on whose content is not in memory; end_out: the beginning of the
- * next run.  False: there is none. */
+/* The first ready slot whose content is not in memory; end_out: the beginning of the next run.
+ * False: there is none. */
 static bool first_missing(const struct qsi_queue *queue, const struct qsi_segment *segment,
-                          uint32_t slot, uint32_t *slot_out, uint32_t *end_out)
-    QSI_REQUIRES(qsi_store_mutex)
+                          uint32_t *slot_out, uint32_t *end_out) QSI_REQUIRES(qsi_store_mutex)
 {
-    uint32_t entries = queue->shared->entries;
+    uint32_t entries = queue->shared->entries, slot = 0;
     uint64_t first_seq = qsi_segment_first_seq(queue->shared, segment);
 
-    QS_DCHECK(segment->settled != NULL && slot <= entries);
+    QS_DCHECK(segment->settled != NULL);
     while (slot < entries) {
         uint32_t word = slot / QSI_WORD_BITS;
         uint64_t ready =
@@ -60,7 +59,7 @@ uint32_t qsi_queue_next_paged(const struct qsi_queue *queue, uint32_t index)
     for (uint32_t i = index; i < queue->segment_count; i++) {
         const struct qsi_segment *segment = qsi_queue_segment_at(queue, i);
         if (segment->ready_count > 0 && segment->aside_for == NULL &&
-            (segment->settled == NULL || first_missing(queue, segment, 0, &slot, &end))) {
+            (segment->settled == NULL || first_missing(queue, segment, &slot, &end))) {
             return i;
         }
     }
@@ -87,7 +86,7 @@ uint64_t qsi_queue_ready_in_memory(struct qsi_queue *queue, uint64_t limit, bool
         if (segment->ready_count == 0 || segment->aside_for != NULL) {
             continue;
         }
-        *missing_out = segment->settled == NULL || first_missing(queue, segment, 0, &slot, &end);
+        *missing_out = segment->settled == NULL || first_missing(queue, segment, &slot, &end);
         if (!*missing_out) {
             count += segment->ready_count;
             continue;
@@ -109,7 +108,7 @@ bool qsi_work_first_missing(const struct qsi_queue *queue, uint64_t *seq_out)
 
     if (index < queue->segment_count) {
         segment = qsi_queue_segment_at(queue, index);
-        QS_ASSERT(first_missing(queue, segment, 0, &slot, &end));
+        QS_ASSERT(first_missing(queue, segment, &slot, &end));
         *seq_out = qsi_segment_first_seq(queue->shared, segment) + slot;
         return true;
     }
@@ -240,7 +239,7 @@ enum qsi_page_in_begun qsi_page_in_begin(struct qsi_page_in *page_in, struct qsi
             return QSI_PAGE_IN_BEGUN;
         }
     }
-    if (!first_missing(queue, segment, 0, &slot, &end)) {
+    if (!first_missing(queue, segment, &slot, &end)) {
         QS_ASSERT(false);
     }
     return begun(begin_content(page_in, queue, segment, slot, end, bytes_max));
