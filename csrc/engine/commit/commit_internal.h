@@ -3,7 +3,7 @@
 #ifndef QSI_COMMIT_INTERNAL_H
 #define QSI_COMMIT_INTERNAL_H
 
-#include "commit.h"
+#include "store.h"
 #include "thread_safety.h"
 
 /* The thread that syncs message and block files while the leader syncs the journal. */
