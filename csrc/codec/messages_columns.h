@@ -1,9 +1,28 @@
-/* Sizes of the columns of a messages record, for its writer and its readers. */
+/* The columns of a messages record: the flags that say which there are, and their sizes, for the
+ * record's writer and its readers. */
 #ifndef QSI_MESSAGES_COLUMNS_H
 #define QSI_MESSAGES_COLUMNS_H
 
 #include "check.h"
-#include "messages_record.h"
+
+#include <stdint.h>
+
+enum {
+    QSI_MESSAGES_PROPERTIES_PER_ROW = 1, /* otherwise one blob is for all rows */
+    /* A bitmap has the rows whose body cell is a reference to the message store. */
+    QSI_MESSAGES_HAS_STORED = 2,
+    /* Some rows have delivery mode 1, and end with the process. */
+    QSI_MESSAGES_HAS_TRANSIENT = 4,
+    QSI_MESSAGES_HAS_EXPIRATION = 8, /* a column has the expiration of each row */
+    QSI_MESSAGES_HAS_DUE = 16,       /* a column has the due time of each row */
+    /* Columns begin at multiples of QSI_MESSAGES_ALIGN_TO, as Arrow recommends. */
+    QSI_MESSAGES_ALIGNED = 32,
+};
+#define QSI_MESSAGES_FLAGS 63 /* all of them */
+#define QSI_MESSAGES_ALIGN_TO 64u
+/* A record of several rows of at least this size has aligned columns; the gaps take about a hundred
+ * bytes. */
+#define QSI_MESSAGES_ALIGN_FROM (16u << 10)
 
 /* Bytes of a route in the record. */
 static inline uint64_t qsi_route_bytes(uint32_t exchange_bytes, uint32_t key_bytes,

@@ -11,6 +11,7 @@
 
 #include "body_ref.h"
 #include "le.h"
+#include "messages_columns.h"
 #include "slice.h"
 
 #include <stdbool.h>
@@ -20,23 +21,6 @@
 #define QSI_MESSAGES_HEADER_BYTES 48
 #define QSI_MESSAGES_DESTINATION_BYTES 24
 #define QSI_NO_EXPIRATION UINT32_MAX /* in ms: the row has no expiration of its own */
-
-enum {
-    QSI_MESSAGES_PROPERTIES_PER_ROW = 1, /* otherwise one blob is for all rows */
-    /* A bitmap has the rows whose body cell is a reference to the message store. */
-    QSI_MESSAGES_HAS_STORED = 2,
-    /* Some rows have delivery mode 1, and end with the process. */
-    QSI_MESSAGES_HAS_TRANSIENT = 4,
-    QSI_MESSAGES_HAS_EXPIRATION = 8, /* a column has the expiration of each row */
-    QSI_MESSAGES_HAS_DUE = 16,       /* a column has the due time of each row */
-    /* Columns begin at multiples of QSI_MESSAGES_ALIGN_TO, as Arrow recommends. */
-    QSI_MESSAGES_ALIGNED = 32,
-};
-#define QSI_MESSAGES_FLAGS 63 /* all of them */
-#define QSI_MESSAGES_ALIGN_TO 64u
-/* A record of several rows of at least this size has aligned columns; the gaps take about a hundred
- * bytes. */
-#define QSI_MESSAGES_ALIGN_FROM (16u << 10)
 
 /* A view of a record; its pointers are into the record. */
 struct qsi_messages {
