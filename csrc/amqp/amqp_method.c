@@ -3,8 +3,8 @@
 
 #include "check.h"
 #include "cursor.h"
+#include "field_table.h"
 #include "le.h"
-#include "properties.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Channel 0: the handshake, and the methods of the connection class. */
 #include "check.h"
-#include "properties.h"
+#include "field_table.h"
 #include "session_internal.h"
 
 #include <string.h>

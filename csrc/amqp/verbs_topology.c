@@ -2,7 +2,7 @@
 #include "verbs_topology.h"
 
 #include "alloc.h"
-#include "properties.h"
+#include "field_table.h"
 #include "reply_to.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "qstore/status.h"
 
 #include "buf.h"
-#include "properties.h"
+#include "field_table.h"
 #include "slice.h"
 
 /* Appends bytes as UTF-8; invalid parts become U+FFFD. */

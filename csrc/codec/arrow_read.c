@@ -2,6 +2,7 @@
 #include "arrow_read.h"
 
 #include "check.h"
+#include "field_table.h"
 #include "le.h"
 
 #define VIEW_BYTES 16

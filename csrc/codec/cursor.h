@@ -5,7 +5,6 @@
 
 #include "check.h"
 #include "le.h"
-#include "properties.h"
 #include "slice.h"
 
 #include <stdbool.h>
@@ -66,7 +65,7 @@ static inline uint8_t *qsi_put_bytes(uint8_t *out, struct qsi_slice bytes)
 
 static inline uint8_t *qsi_put_short_string(uint8_t *out, struct qsi_slice string)
 {
-    QS_ASSERT(string.bytes <= QSI_SHORTSTR_BYTES_MAX);
+    QS_ASSERT(string.bytes <= UINT8_MAX);
     *out = (uint8_t)string.bytes;
     return qsi_put_bytes(out + 1, string);
 }

@@ -2,6 +2,7 @@
 #include "death.h"
 
 #include "check.h"
+#include "field_table.h"
 #include "le.h"
 #include "properties.h"
 

@@ -2,7 +2,7 @@
 #ifndef QSI_FIELD_PRINT_H
 #define QSI_FIELD_PRINT_H
 
-#include "properties.h"
+#include "field_table.h"
 
 #define QSI_FIELD_PRINT_BYTES 128 /* longer values are cut */
 

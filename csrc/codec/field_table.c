@@ -1,8 +1,9 @@
 /* AMQP's field tables and arrays: walking, lookup, checking and writing. */
+#include "field_table.h"
+
 #include "check.h"
 #include "cursor.h"
 #include "le.h"
-#include "properties.h"
 
 #define VALUE_BYTES_COUNTED -1 /* a 32-bit length comes first */
 #define VALUE_BYTES_UNKNOWN -2

@@ -6,6 +6,7 @@
 #include "check.h"
 #include "cursor.h"
 #include "error.h"
+#include "field_table.h"
 #include "le.h"
 
 #define FLAGS_BYTES 2

@@ -3,12 +3,11 @@
  * Invariants: codes has one code for each row, an index of routes; contents has one entry for each
  * stored row that was read, in order; every stretch has rows; the sums are those of the
  * stretches. */
-#include "record_build.h"
-
 #include "alloc.h"
 #include "check.h"
 #include "hash.h"
 #include "messages_write.h"
+#include "record_build.h"
 #include "record_build_internal.h"
 
 #include <string.h>

@@ -2,6 +2,7 @@
 #include "stream_offset.h"
 
 #include "check.h"
+#include "field_table.h"
 #include "properties.h"
 
 #include <string.h>

@@ -7,8 +7,8 @@
 
 #include "check.h"
 #include "error.h"
+#include "field_table.h"
 #include "le.h"
-#include "properties.h"
 
 #include <stdlib.h>
 

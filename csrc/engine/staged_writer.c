@@ -10,6 +10,7 @@
 #include "check.h"
 #include "env_call.h"
 #include "error.h"
+#include "field_table.h"
 #include "file.h"
 #include "message_rules.h"
 #include "publish.h"

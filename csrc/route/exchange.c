@@ -3,8 +3,8 @@
 #include "check.h"
 #include "error.h"
 #include "field_print.h"
+#include "field_table.h"
 #include "match.h"
-#include "properties.h"
 #include "route_internal.h"
 
 #define RESERVED_PREFIX "amq."

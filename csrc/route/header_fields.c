@@ -2,6 +2,7 @@
 #include "header_fields.h"
 
 #include "check.h"
+#include "field_table.h"
 #include "le.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "qstore/status.h"
 
 #include "buf.h"
-#include "properties.h"
+#include "slice.h"
 
 /* A value; two values are equal if all three members are.  As in RabbitMQ (3.10), these are equal:
  * numbers and timestamps of the same value, of any types; text and bytes; arrays and tables with

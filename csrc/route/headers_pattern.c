@@ -5,7 +5,7 @@
 #include "check.h"
 #include "error.h"
 #include "field_print.h"
-#include "properties.h"
+#include "field_table.h"
 
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* Running a selector's program on a message. */
 #include "check.h"
+#include "field_table.h"
 #include "le.h"
 #include "selector_program.h"
 

@@ -3,11 +3,10 @@
  * An expression reads an operand, then operators of at least the given precedence.  It calls itself
  * for operands of operators and for parentheses.  The depth is limited, and so are the C stack and
  * the program's stack. */
-#include "selector_compile.h"
-
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
+#include "selector_compile.h"
 
 /* A higher number binds more strongly. */
 enum level {

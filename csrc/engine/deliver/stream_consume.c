@@ -5,7 +5,7 @@
 #include "argument_values.h"
 #include "clock.h"
 #include "error.h"
-#include "properties.h"
+#include "field_table.h"
 #include "queue_life.h"
 #include "stream_start.h"
 #include "title.h"

@@ -11,6 +11,7 @@
 #include "content.h"
 #include "enter.h"
 #include "error.h"
+#include "field_table.h"
 #include "notify.h"
 #include "properties.h"
 #include "queue_life.h"

@@ -4,6 +4,7 @@
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
+#include "field_table.h"
 #include "properties.h"
 
 #define CC QSI_SLICE_LITERAL("CC")

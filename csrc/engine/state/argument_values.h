@@ -5,7 +5,7 @@
 
 #include "qstore/status.h"
 
-#include "properties.h"
+#include "field_table.h"
 #include "slice.h"
 
 #include <stdbool.h>

@@ -7,7 +7,7 @@
 #include "argument_values.h"
 #include "check.h"
 #include "error.h"
-#include "properties.h"
+#include "field_table.h"
 #include "stream.h"
 
 #include <stddef.h>

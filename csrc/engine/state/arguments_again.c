@@ -5,8 +5,8 @@
 #include "check.h"
 #include "error.h"
 #include "field_print.h"
+#include "field_table.h"
 #include "field_text.h"
-#include "properties.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include "commit.h"
 #include "enter.h"
 #include "error.h"
-#include "properties.h"
+#include "field_table.h"
 #include "queue_life.h"
 #include "store_kinds.h"
 #include "table_canonical.h"

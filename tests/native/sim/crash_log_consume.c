@@ -1,5 +1,6 @@
 /* A consumer of a stream that notes how far it is: it takes messages, and acks what it took. */
 #include "crash_log.h"
+#include "field_table.h"
 #include "properties.h"
 #include "qs_test_fields.h"
 

@@ -1,6 +1,7 @@
 /* Record batches made by hand: every layout, slices, and an open batch, which does not change
  * whoever writes to its buffers. */
 #include "arrow_read_fixture.h"
+#include "field_table.h"
 
 static const int32_t offsets32[] = {0, 5, 5, 14, 53};
 

@@ -5,6 +5,7 @@
  * The seed of the random part is printed and is the first argument. */
 #include "qstore/codec.h"
 
+#include "field_table.h"
 #include "properties.h"
 #include "qs_test.h"
 

@@ -1,4 +1,5 @@
 /* The header x-stream-offset: put where headers are, in place of one that is there. */
+#include "field_table.h"
 #include "properties.h"
 #include "qs_test_fields.h"
 #include "stream_offset.h"

@@ -1,6 +1,6 @@
 /* Tables with their names in order: whatever order they came in, and whatever lies in them. */
+#include "field_table.h"
 #include "le.h"
-#include "properties.h"
 #include "qs_test_alloc.h"
 #include "table_canonical.h"
 

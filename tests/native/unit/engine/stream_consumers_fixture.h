@@ -4,6 +4,7 @@
 #define STREAM_CONSUMERS_FIXTURE_H
 
 #include "engine_fixture.h"
+#include "field_table.h"
 #include "properties.h"
 
 static inline void declare_stream(struct engine *engine, const char *name)
