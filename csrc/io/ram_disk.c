@@ -1,6 +1,6 @@
 /* Nodes of the disk in memory, and the operations that change them.
  *
- * References: names and handles count for their nodes; a removed file exists while a handle is
+ * Names and handles are references to their nodes, so a removed file exists while a handle is
  * open. */
 #include "ram_disk.h"
 
@@ -60,28 +60,6 @@ void qsi_ram_node_unref(struct qsi_ram_disk *disk, struct qsi_ram_node *node)
 struct qsi_ram_node *qsi_ram_find(const struct qsi_map *names, const char *name)
 {
     return qsi_map_get(names, name, strlen(name));
-}
-
-/* -- the disk --------------------------------------------------------------------------------- */
-
-qs_status qsi_ram_disk_init(struct qsi_ram_disk *disk, const struct qsi_ram_ops *ops)
-{
-    *disk = (struct qsi_ram_disk){.ops = ops};
-    disk->top = qsi_ram_node_create(disk, true);
-    if (disk->top == NULL) {
-        return QS_ENOMEM;
-    }
-    qsi_mutex_init(&disk->mutex);
-    qsi_ram_env_init(disk);
-    return QS_OK;
-}
-
-void qsi_ram_disk_fini(struct qsi_ram_disk *disk)
-{
-    QS_ASSERT(disk->handle_count == 0);
-    QS_ASSERT(disk->top->refs == 1);
-    qsi_ram_node_unref(disk, disk->top);
-    qsi_mutex_fini(&disk->mutex);
 }
 
 /* -- the operations --------------------------------------------------------------------------- */

@@ -59,9 +59,6 @@ struct qsi_ram_disk {
 qs_status qsi_ram_disk_init(struct qsi_ram_disk *disk, const struct qsi_ram_ops *ops) QS_MUST_CHECK;
 void qsi_ram_disk_fini(struct qsi_ram_disk *disk); /* REQUIRES that every handle is closed */
 
-/* Fills in the functions of disk->env. */
-void qsi_ram_env_init(struct qsi_ram_disk *disk);
-
 struct qsi_ram_node *qsi_ram_node_of_file(qs_file *file);
 struct qsi_ram_node *qsi_ram_node_of_dir(qs_dir *dir);
 struct qsi_ram_node *qsi_ram_parent_of_dir(qs_dir *dir);

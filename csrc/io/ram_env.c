@@ -1,4 +1,4 @@
-/* The functions of a qs_env over the disk in memory.
+/* The disk in memory, and the functions of its qs_env; those of files and locks are in ram_file.c.
  *
  * Each function holds the disk's mutex while it runs, so any number of threads may call.  The only
  * exception is dir_list, whose visitor may call the environment. */
@@ -10,23 +10,6 @@
 #include "ram_handle.h"
 
 #include <string.h>
-
-qs_status qsi_ram_report(qs_error *error, qs_status status, const char *what, const char *name)
-{
-    if (status != QS_OK) {
-        qsi_fail(error, status, "%s '%s': %s", what, name, qs_status_text(status));
-        qsi_error_set_path(error, name);
-    }
-    return status;
-}
-
-qs_status qsi_ram_fail_kind(qs_error *error, const char *name, const char *what)
-{
-    qs_status status = qsi_fail(error, QS_EIO, "'%s' %s", name, what);
-
-    qsi_error_set_path(error, name);
-    return status;
-}
 
 /* -- directories ------------------------------------------------------------------------------ */
 
@@ -326,7 +309,9 @@ static qs_status ram_random(qs_env *env, void *data, size_t bytes, qs_error *err
     return qs_env_posix()->random(qs_env_posix(), data, bytes, error);
 }
 
-void qsi_ram_env_init(struct qsi_ram_disk *disk)
+/* -- the disk --------------------------------------------------------------------------------- */
+
+static void init_env(struct qsi_ram_disk *disk)
 {
     disk->env = (qs_env){
         .version = QS_ENV_VERSION,
@@ -347,6 +332,26 @@ void qsi_ram_env_init(struct qsi_ram_disk *disk)
         .link = ram_link,
     };
     qsi_ram_file_env_init(&disk->env);
+}
+
+qs_status qsi_ram_disk_init(struct qsi_ram_disk *disk, const struct qsi_ram_ops *ops)
+{
+    *disk = (struct qsi_ram_disk){.ops = ops};
+    disk->top = qsi_ram_node_create(disk, true);
+    if (disk->top == NULL) {
+        return QS_ENOMEM;
+    }
+    qsi_mutex_init(&disk->mutex);
+    init_env(disk);
+    return QS_OK;
+}
+
+void qsi_ram_disk_fini(struct qsi_ram_disk *disk)
+{
+    QS_ASSERT(disk->handle_count == 0);
+    QS_ASSERT(disk->top->refs == 1);
+    qsi_ram_node_unref(disk, disk->top);
+    qsi_mutex_fini(&disk->mutex);
 }
 
 /* -- for environments built on this one ------------------------------------------------------- */

@@ -9,6 +9,27 @@
 #include <stdio.h>
 #include <string.h>
 
+/* -- errors ----------------------------------------------------------------------------------- */
+
+qs_status qsi_ram_report(qs_error *error, qs_status status, const char *what, const char *name)
+{
+    if (status != QS_OK) {
+        qsi_fail(error, status, "%s '%s': %s", what, name, qs_status_text(status));
+        qsi_error_set_path(error, name);
+    }
+    return status;
+}
+
+qs_status qsi_ram_fail_kind(qs_error *error, const char *name, const char *what)
+{
+    qs_status status = qsi_fail(error, QS_EIO, "'%s' %s", name, what);
+
+    qsi_error_set_path(error, name);
+    return status;
+}
+
+/* -- files ------------------------------------------------------------------------------------ */
+
 enum file_must { MUST_EXIST, MUST_NOT_EXIST, MAY_EXIST };
 
 /* The caller unrefs a node in *node_out, also on failure. */
