@@ -1,16 +1,16 @@
 /* The real environment: Linux system calls, one per function if possible, and replacements for
- * macOS, which are compiled but never run.  This file has errors, clock, randomness, and the table;
- * env_posix_dir.c has directories and names, env_posix_file.c files, env_posix_lock.c the lock.
+ * macOS, which are compiled but never run.  This file has clock, randomness, and the table;
+ * env_posix_dir.c has directories and names, env_posix_file.c files, env_posix_lock.c the lock, and
+ * env_posix_fd.c what these share.
  *
  * Invariants: every descriptor is close-on-exec and above 2; every name is resolved relative to an
  * open directory and never through a symbolic link; every opened file is a regular one with a
  * single name.  So a process that can only create names in the store cannot make it hang on a FIFO
  * or write to other files. */
 #define _GNU_SOURCE 1
-#include "env_posix.h"
+#include "env_posix_internal.h"
 
 #include "check.h"
-#include "error.h"
 #include "file_system.h"
 #include "hash.h"
 
@@ -37,47 +37,6 @@
 #else
 #define MONOTONIC_CLOCK CLOCK_BOOTTIME
 #endif
-
-static qs_status status_of_errno(int os_errno)
-{
-    switch (os_errno) {
-    case ENOMEM:
-        return QS_ENOMEM;
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-        return QS_ENOSPC;
-    case EMFILE:
-    case ENFILE:
-        return QS_EMFILE;
-    case EINTR:
-        return QS_EINTR;
-    case ENOENT:
-        return QS_ENOENT;
-    case EEXIST:
-        return QS_EEXIST;
-    default:
-        return QS_EIO;
-    }
-}
-
-qs_status qsi_posix_fail(qs_error *error, const char *what, const char *name)
-{
-    int os_errno = errno;
-    qs_status status =
-        qsi_fail_errno(error, status_of_errno(os_errno), os_errno, "%s '%s'", what, name);
-
-    qsi_error_set_path(error, name);
-    return status;
-}
-
-qs_status qsi_posix_fail_kind(qs_error *error, const char *name, const char *what)
-{
-    qs_status status = qsi_fail(error, QS_EIO, "'%s' %s", name, what);
-
-    qsi_error_set_path(error, name);
-    return status;
-}
 
 static uint64_t posix_monotonic_ns(qs_env *env)
 {

@@ -3,7 +3,7 @@
 #include "above_stdio.h"
 #include "alloc.h"
 #include "check.h"
-#include "env_posix.h"
+#include "env_posix_internal.h"
 #include "error.h"
 #include "name.h"
 
@@ -20,13 +20,7 @@
 #define DIR_MODE 0700
 #define MODE_BITS 0777
 
-/* -- descriptors ------------------------------------------------------------------------------ */
-
-int qsi_posix_open_directory_at(int parent_fd, const char *name, int more_flags)
-{
-    return qsi_move_above_stdio(
-        openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | more_flags));
-}
+/* -- opening ---------------------------------------------------------------------------------- */
 
 /* Creates a directory, and restores permission bits that the umask removed: without them its owner
  * cannot open it. */
@@ -145,10 +139,20 @@ qs_status qsi_posix_dir_open(qs_env *env, qs_dir *parent, const char *name, bool
     return wrap_directory(fd, dir_out, error);
 }
 
+/* Calls fsync; on macOS F_FULLFSYNC, because fsync leaves bytes in the disk's cache there. */
+static int sync_all(int fd)
+{
+#ifdef F_FULLFSYNC
+    return fcntl(fd, F_FULLFSYNC);
+#else
+    return fsync(fd);
+#endif
+}
+
 qs_status qsi_posix_dir_sync(qs_env *env, qs_dir *dir, qs_error *error)
 {
     (void)env;
-    if (qsi_posix_sync_all(qsi_posix_dir_of(dir)->fd) != 0) {
+    if (sync_all(qsi_posix_dir_of(dir)->fd) != 0) {
         return qsi_posix_fail(error, "sync directory", ".");
     }
     return QS_OK;
@@ -165,7 +169,7 @@ qs_status qsi_posix_dir_sync_parent(qs_env *env, qs_dir *dir, qs_error *error)
     if (fd < 0) {
         return qsi_posix_fail(error, "open directory", "..");
     }
-    if (qsi_posix_sync_all(fd) != 0) {
+    if (sync_all(fd) != 0) {
         status = qsi_posix_fail(error, "sync directory", "..");
     }
     close(fd);

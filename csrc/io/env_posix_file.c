@@ -1,9 +1,8 @@
 /* Files of the real environment, and handles of its locks. */
-#define _GNU_SOURCE 1 /* fallocate, pwritev, statx, sync_file_range */
-#include "above_stdio.h"
+#define _GNU_SOURCE 1 /* fallocate, pwritev, sync_file_range */
 #include "alloc.h"
 #include "check.h"
-#include "env_posix.h"
+#include "env_posix_internal.h"
 #include "error.h"
 #include "name.h"
 
@@ -15,43 +14,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define FILE_MODE 0600
-#define MODE_BITS 0777
 #define ZERO_BYTES 65536
-
-/* O_NONBLOCK: opening a FIFO must not wait for its other end.  The flag has no effect on regular
- * files. */
-int qsi_posix_open_at(int dir_fd, const char *name, int flags)
-{
-    QS_DCHECK((flags & (O_APPEND | O_TRUNC)) == 0); /* writes have explicit offsets */
-    return qsi_move_above_stdio(
-        openat(dir_fd, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, FILE_MODE));
-}
-
-qs_status qsi_posix_check_regular(int fd, const char *name, bool may_be_linked,
-                                  struct stat *stat_out, qs_error *error)
-{
-    if (fstat(fd, stat_out) != 0) {
-        return qsi_posix_fail(error, "stat", name);
-    }
-    if (!S_ISREG(stat_out->st_mode)) {
-        return qsi_posix_fail_kind(error, name, "is not a regular file");
-    }
-    if (stat_out->st_nlink == 0 || (stat_out->st_nlink != 1 && !may_be_linked)) {
-        return qsi_posix_fail_kind(error, name,
-                                   "has other names as well (hard links), or none any more");
-    }
-    return QS_OK;
-}
-
-qs_status qsi_posix_set_file_mode(int fd, const char *name, const struct stat *stat,
-                                  qs_error *error)
-{
-    if ((stat->st_mode & MODE_BITS) != FILE_MODE && fchmod(fd, FILE_MODE) != 0) {
-        return qsi_posix_fail(error, "chmod", name);
-    }
-    return QS_OK;
-}
 
 static struct qsi_posix_file *create_handle(int fd, const char *name)
 {
@@ -73,14 +36,6 @@ static int posix_open_flags(uint32_t flags)
 
     QS_DCHECK((flags & QS_OPEN_CREATE_NEW) == 0 || (flags & QS_OPEN_WRITE) != 0);
     return (flags & QS_OPEN_CREATE_NEW) != 0 ? posix_flags | O_CREAT | O_EXCL : posix_flags;
-}
-
-qs_status qsi_posix_fail_open(qs_error *error, const char *name)
-{
-    if (errno == ELOOP) { /* strerror's text would be about levels of links */
-        return qsi_posix_fail_kind(error, name, "is a symbolic link, which is never followed");
-    }
-    return qsi_posix_fail(error, "open", name);
 }
 
 static qs_status open_regular(int dir_fd, const char *name, uint32_t flags, qs_file **file_out,
@@ -205,22 +160,13 @@ qs_status qsi_posix_write(qs_env *env, qs_file *handle, const qs_part *parts, si
     return QS_OK;
 }
 
-/* Calls fdatasync; on macOS: see qsi_posix_sync_all. */
+/* Calls fdatasync; on macOS F_FULLFSYNC, because fsync leaves bytes in the disk's cache there. */
 static int sync_data(int fd)
 {
 #ifdef F_FULLFSYNC
     return fcntl(fd, F_FULLFSYNC);
 #else
     return fdatasync(fd);
-#endif
-}
-
-int qsi_posix_sync_all(int fd)
-{
-#ifdef F_FULLFSYNC
-    return fcntl(fd, F_FULLFSYNC);
-#else
-    return fsync(fd);
 #endif
 }
 
@@ -388,22 +334,6 @@ qs_status qsi_posix_lock_shared(qs_env *env, qs_dir *dir, const char *name, qs_f
 {
     (void)env;
     return lock_as(dir, name, true, lock_out, pid_out, error);
-}
-
-/* Every commit calls this, so it does not ask for times.  Since Linux 6.13 a file whose times were
- * read gets a new time at its next write, and the sync of that write then writes the inode, too,
- * which takes half as long again.  musl has statx since 1.2.4. */
-bool qsi_posix_is_unlinked(int fd)
-{
-#ifdef STATX_NLINK
-    struct statx stat;
-
-    return fd >= 0 && statx(fd, "", AT_EMPTY_PATH, STATX_NLINK, &stat) == 0 && stat.stx_nlink == 0;
-#else
-    struct stat stat;
-
-    return fd >= 0 && fstat(fd, &stat) == 0 && stat.st_nlink == 0;
-#endif
 }
 
 qs_status qsi_posix_check_linked(qs_env *env, qs_file *handle, qs_error *error)

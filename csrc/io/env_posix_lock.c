@@ -11,7 +11,7 @@
 #define _GNU_SOURCE 1 /* O_PATH */
 #include "alloc.h"
 #include "check.h"
-#include "env_posix.h"
+#include "env_posix_internal.h"
 #include "error.h"
 #include "list.h"
 

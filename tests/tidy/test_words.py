@@ -31,7 +31,7 @@ WORDS = {
     r"\blevels\b": (
         "priorities",
         # Depths of tables, of directories, of a picture's lines.
-        r"codec/field_table\.c|route/header_fields\.c|io/env_posix_file\.c|bench/(?:drawing|plots)\.",
+        r"codec/field_table\.c|route/header_fields\.c|io/env_posix_fd\.c|bench/(?:drawing|plots)\.",
     ),
     r"\bPIECE_\w*ROWS|\bQSI_PIECE\w*|\bpieces? of (?:a|the) (?:batch|publish)": (
         "a pending record",

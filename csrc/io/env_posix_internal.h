@@ -1,6 +1,6 @@
 /* Declarations shared by the files of the real environment: system calls on descriptors. */
-#ifndef QSI_ENV_POSIX_H
-#define QSI_ENV_POSIX_H
+#ifndef QSI_ENV_POSIX_INTERNAL_H
+#define QSI_ENV_POSIX_INTERNAL_H
 
 #include "qstore/env.h"
 
@@ -26,6 +26,8 @@ static inline struct qsi_posix_file *qsi_posix_file_of(qs_file *file)
     return (struct qsi_posix_file *)(void *)file;
 }
 
+/* ---- errors and descriptors: env_posix_fd.c ---- */
+
 /* The error of the system call that just failed: call it before anything else changes errno. */
 qs_status qsi_posix_fail(qs_error *error, const char *what, const char *name);
 /* The same for open, whose ELOOP means a symbolic link. */
@@ -45,9 +47,6 @@ qs_status qsi_posix_set_file_mode(int fd, const char *name, const struct stat *s
                                   qs_error *error) QS_MUST_CHECK;
 /* False, too, if the system call fails: only certainty counts. */
 bool qsi_posix_is_unlinked(int fd);
-
-/* Calls fsync; on macOS, where fsync leaves bytes in the disk's cache, F_FULLFSYNC. */
-int qsi_posix_sync_all(int fd);
 
 /* ---- calls of the environment: env_posix_dir.c ---- */
 
