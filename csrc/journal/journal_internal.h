@@ -1,6 +1,6 @@
-/* Declarations shared by the parts of the journal writer: journal.c appends and seals,
- * journal_write.c writes, journal_spares.c creates files ahead, journal_release.c removes them,
- * journal_session.c begins and ends sessions.
+/* Declarations shared by the parts of the journal writer: journal_append.c has appending, seal
+ * and finish, journal_write.c writes, journal_spares.c creates files ahead, journal_release.c
+ * removes them, journal_session.c begins and ends sessions.
  *
  * Invariant: block_lsn is the end of written entries, durable_lsn that of synced ones, appended_lsn
  * that of accepted ones; durable_lsn <= block_lsn <= appended_lsn, and the three are equal when the
@@ -150,7 +150,7 @@ qs_status qsi_spares_push(struct qsi_spares *spares, const struct qsi_spare *spa
 /* A missing file counts as removed. */
 qs_status qsi_journal_remove(struct qsi_journal *journal, uint32_t number, qs_error *error);
 
-/* ---- journal.c ---- */
+/* ---- journal_append.c ---- */
 
 void qsi_entries_fini(struct qsi_entries *entries);
 /* Records a begun file.  Without memory it is left out; reading then begins at an earlier file,

@@ -311,20 +311,6 @@ qs_status qsi_journal_mark(struct qsi_journal *journal, qs_error *error)
 
 /* ---- zeros ahead ---- */
 
-void qsi_journal_record_fill(struct qsi_journal *journal)
-{
-    uint64_t upto =
-        journal->filled_upto > journal->write_at ? journal->filled_upto : journal->write_at;
-
-    QS_DCHECK(upto <= journal->file_bytes);
-    journal->fill_left = journal->options.sync ? journal->file_bytes - upto : 0;
-}
-
-bool qsi_journal_wants_fill(const struct qsi_journal *journal)
-{
-    return journal->fill_left > 0;
-}
-
 qs_status qsi_journal_fill(struct qsi_journal *journal, uint64_t bytes, qs_error *error)
 {
     uint64_t from =

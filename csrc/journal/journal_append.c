@@ -280,6 +280,20 @@ void qsi_journal_finish_write(struct qsi_journal *journal)
     memset(&journal->written, 0, sizeof journal->written);
 }
 
+void qsi_journal_record_fill(struct qsi_journal *journal)
+{
+    uint64_t upto =
+        journal->filled_upto > journal->write_at ? journal->filled_upto : journal->write_at;
+
+    QS_DCHECK(upto <= journal->file_bytes);
+    journal->fill_left = journal->options.sync ? journal->file_bytes - upto : 0;
+}
+
+bool qsi_journal_wants_fill(const struct qsi_journal *journal)
+{
+    return journal->fill_left > 0;
+}
+
 /* ---- debug builds ---- */
 
 #ifndef NDEBUG
