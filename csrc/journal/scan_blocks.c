@@ -9,6 +9,32 @@
 #define ARENA_BYTES (256u << 10)
 #define PROGRESS_BYTES (4u << 20)
 
+/* ---- progress and losses ---- */
+
+void qsi_scan_report(struct qsi_scan *scan, uint64_t bytes, uint64_t bytes_min)
+{
+    uint64_t done = scan->bytes_before + bytes;
+
+    done = done < scan->bytes_total ? done : scan->bytes_total;
+    if (scan->options->progress != NULL && done >= scan->bytes_reported + bytes_min) {
+        scan->options->progress(scan->options->progress_context, done, scan->bytes_total);
+        scan->bytes_reported = done;
+    }
+}
+
+void qsi_scan_lose(struct qsi_scan *scan, uint64_t lsn)
+{
+    uint64_t from = scan->lsn > scan->needed_from ? scan->lsn : scan->needed_from;
+
+    if (lsn > from) {
+        scan->result->lost_ranges += 1;
+        scan->result->lost_bytes += lsn - from;
+    }
+    scan->lsn = lsn;
+}
+
+/* ---- blocks ---- */
+
 /* Memory for the payload of the next block.  Small payloads share a chunk.  A large one has a chunk
  * of its own size, and small ones must not use the rest of it: a reference to a small payload would
  * keep the large chunk. */

@@ -1,5 +1,6 @@
-/* Declarations shared by the parts of the scan: scan.c goes through the sessions, scan_files.c
- * finds their files, scan_blocks.c reads blocks, scan_tail.c checks the end of the journal. */
+/* Declarations shared by the parts of the scan: scan_journal.c goes through the sessions,
+ * scan_files.c finds their files, scan_blocks.c reads blocks, scan_tail.c checks the end of the
+ * journal. */
 #ifndef QSI_SCAN_INTERNAL_H
 #define QSI_SCAN_INTERNAL_H
 
@@ -33,15 +34,6 @@ struct qsi_scan_file {
     char path[QSI_JOURNAL_PATH_BYTES];
 };
 
-/* ---- scan.c ---- */
-
-/* Reports progress if at least bytes_min were read since the last report.  bytes: those read so far
- * of the current file. */
-void qsi_scan_report(struct qsi_scan *scan, uint64_t bytes, uint64_t bytes_min);
-/* Skips the LSNs up to lsn, which cannot be read.  LSNs before the checkpoint do not count as
- * lost. */
-void qsi_scan_lose(struct qsi_scan *scan, uint64_t lsn);
-
 /* ---- scan_files.c ---- */
 
 void qsi_scan_close_file(struct qsi_scan *scan, struct qsi_scan_file *file);
@@ -60,6 +52,12 @@ qs_status qsi_scan_find_to_salvage(struct qsi_scan *scan, struct qsi_scan_file *
 
 /* ---- scan_blocks.c ---- */
 
+/* Reports progress if at least bytes_min were read since the last report.  bytes: those read so far
+ * of the current file. */
+void qsi_scan_report(struct qsi_scan *scan, uint64_t bytes, uint64_t bytes_min);
+/* Skips the LSNs up to lsn, which cannot be read.  LSNs before the checkpoint do not count as
+ * lost. */
+void qsi_scan_lose(struct qsi_scan *scan, uint64_t lsn);
 /* Visits the blocks of the file from scan->lsn on, up to the first one that is not whole. */
 qs_status qsi_scan_blocks(struct qsi_scan *scan, const struct qsi_scan_file *file, uint32_t session,
                           qs_error *error) QS_MUST_CHECK;

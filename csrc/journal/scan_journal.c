@@ -19,19 +19,7 @@ static qs_status list_files(struct qsi_scan *scan, qs_error *error)
     return QS_OK;
 }
 
-void qsi_scan_lose(struct qsi_scan *scan, uint64_t lsn)
-{
-    uint64_t from = scan->lsn > scan->needed_from ? scan->lsn : scan->needed_from;
-
-    if (lsn > from) {
-        scan->result->lost_ranges += 1;
-        scan->result->lost_bytes += lsn - from;
-    }
-    scan->lsn = lsn;
-}
-
-/* ---- progress ---- */
-
+/* Adds up the sizes of the files to read, for the progress. */
 static qs_status measure(struct qsi_scan *scan, qs_error *error)
 {
     if (scan->options->progress == NULL || scan->manifest->session_count == 0) {
@@ -46,17 +34,6 @@ static qs_status measure(struct qsi_scan *scan, qs_error *error)
         }
     }
     return QS_OK;
-}
-
-void qsi_scan_report(struct qsi_scan *scan, uint64_t bytes, uint64_t bytes_min)
-{
-    uint64_t done = scan->bytes_before + bytes;
-
-    done = done < scan->bytes_total ? done : scan->bytes_total;
-    if (scan->options->progress != NULL && done >= scan->bytes_reported + bytes_min) {
-        scan->options->progress(scan->options->progress_context, done, scan->bytes_total);
-        scan->bytes_reported = done;
-    }
 }
 
 /* ---- sessions ---- */
