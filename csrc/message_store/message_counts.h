@@ -14,7 +14,6 @@
 #include <stdint.h>
 
 #define QSI_COUNT_STUCK UINT16_MAX /* this value or more: never counted down again */
-#define QSI_SLOT_BEYOND UINT32_MAX /* a slot that no file has */
 
 /* Zeroed memory is an empty one. */
 struct qsi_message_counts {
@@ -33,6 +32,18 @@ void qsi_counts_fini(struct qsi_message_counts *counts);
 
 /* Makes room for slots [0, slot_count).  QS_ENOMEM: nothing changed. */
 qs_status qsi_counts_reserve(struct qsi_message_counts *counts, uint32_t slot_count) QS_MUST_CHECK;
+
+/* Adds references.  bytes: of the body in the slot, the same in every call.  True: the durable
+ * counts changed. */
+bool qsi_counts_add(struct qsi_message_counts *counts, uint32_t slot, uint64_t bytes,
+                    uint32_t durable, uint32_t transient);
+/* Drops one reference; likewise. */
+bool qsi_counts_drop(struct qsi_message_counts *counts, uint32_t slot, uint64_t bytes,
+                     bool transient);
+/* Sets the durable counts of slots [first, first + length), which had none.  REQUIRES room, or none
+ * in the whole file. */
+void qsi_counts_restore(struct qsi_message_counts *counts, uint32_t first, uint32_t length,
+                        uint16_t durable);
 
 /* Whether the file has references. */
 static inline bool qsi_counts_any(const struct qsi_message_counts *counts)
