@@ -134,10 +134,9 @@ static qs_status check_space(struct qsi_message_store *messages, uint64_t bytes,
                           (unsigned long long)free_bytes);
 }
 
-/* Creates a file of this size, durable with its name.  On failure its name is removed again, if
- * possible. */
-static qs_status create(struct qsi_message_store *messages, uint32_t number, uint64_t bytes,
-                        struct qsi_message_file **file_out, qs_error *error)
+qs_status qsi_message_file_create(struct qsi_message_store *messages, uint32_t number,
+                                  uint64_t bytes, struct qsi_message_file **file_out,
+                                  qs_error *error)
 {
     const struct qsi_message_id id = {number, 0};
     struct qsi_message_file *file;
@@ -173,68 +172,6 @@ static qs_status create(struct qsi_message_store *messages, uint32_t number, uin
 out:
     qsi_message_file_destroy(messages, file);
     return status == QS_OK ? QS_OK : qsi_message_file_fail(error, status, id);
-}
-
-static qs_status install(struct qsi_message_store *messages, struct qsi_message_file *file,
-                         qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
-{
-    QS_DCHECK(file->handle != NULL && file->refs == 0);
-    QS_ASSERT_HELD(&messages->mutex);
-    if (qsi_message_table_add(messages, file) != QS_OK) {
-        return qsi_fail(error, QS_ENOMEM, "table of message files");
-    }
-    qsi_list_push_back(&messages->unsettled, &file->in_unsettled);
-    return QS_OK;
-}
-
-qs_status qsi_message_file_make(struct qsi_message_store *messages, uint64_t bytes,
-                                struct qsi_message_file **file_out, qs_error *error)
-{
-    uint64_t number = messages->next_number;
-    struct qsi_message_file *file = NULL;
-    qs_status status;
-
-    QS_ASSERT_HELD(&messages->mutex);
-    *file_out = NULL;
-    QS_ASSERT(!messages->is_creating);
-    if (number > UINT32_MAX) {
-        return qsi_fail(error, QS_ESTORE_FULL, "no numbers are left for message files");
-    }
-    messages->next_number++; /* not undone: after a failure the name may still exist */
-    messages->is_creating = true;
-    qsi_message_store_unlock(messages);
-    status = create(messages, (uint32_t)number, bytes, &file, error);
-    qsi_message_store_lock(messages);
-    QS_DCHECK(messages->is_creating);
-    messages->is_creating = false;
-    qsi_cond_broadcast(&messages->created);
-    if (status != QS_OK) {
-        return status;
-    }
-    status = install(messages, file, error);
-    if (status != QS_OK) {
-        qsi_message_file_discard(messages, file);
-        return status;
-    }
-    if (bytes >= messages->file_bytes && messages->file_bytes < messages->options.file_bytes) {
-        messages->file_bytes *= 2;
-    }
-    *file_out = file;
-    return QS_OK;
-}
-
-bool qsi_message_file_shrink(struct qsi_message_store *messages, uint64_t bytes, uint64_t least)
-{
-    uint64_t smaller = bytes / 4 > least ? bytes / 4 : least;
-
-    QS_ASSERT_HELD(&messages->mutex);
-    if (bytes <= least) {
-        return false;
-    }
-    QS_DCHECK(smaller < bytes);
-    messages->file_bytes =
-        smaller < messages->options.file_bytes ? smaller : messages->options.file_bytes;
-    return true;
 }
 
 static qs_status read_header(struct qsi_message_store *messages, struct qsi_message_id id,

@@ -142,8 +142,13 @@ struct qsi_message_view {
 qs_status qsi_message_file_open(struct qsi_message_store *messages, struct qsi_message_id id,
                                 uint32_t flags, struct qsi_message_view *view_out,
                                 qs_error *error) QS_MUST_CHECK;
-/* Creates an unsettled file of this size.  Releases the lock meanwhile, and waits while another
- * thread creates one, so numbers enter messages->unsettled in order. */
+/* Creates a file of this size, durable with its name, and not in the table.  On failure its name is
+ * removed again, if possible. */
+qs_status qsi_message_file_create(struct qsi_message_store *messages, uint32_t number,
+                                  uint64_t bytes, struct qsi_message_file **file_out,
+                                  qs_error *error) QS_MUST_CHECK;
+/* Adds a new, unsettled file of this size to the table.  Releases the lock meanwhile.  REQUIRES that
+ * no other thread does so, and numbers enter messages->unsettled in order. */
 qs_status qsi_message_file_make(struct qsi_message_store *messages, uint64_t bytes,
                                 struct qsi_message_file **file_out, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex) QS_MUST_CHECK;

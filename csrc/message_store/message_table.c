@@ -1,4 +1,4 @@
-/* The table of message files, and their open handles.
+/* The table of message files: new ones, and the open handles of all.
  *
  * Invariants: a handle with references stays open; messages->idle has exactly the open handles of
  * settled files without references.  So at most handle_max handles, and those in use, are open for
@@ -60,6 +60,72 @@ void qsi_message_file_count_doomed(struct qsi_message_store *messages,
         set_doomed(messages, file, bytes);
     }
 }
+
+/* -- making files ----------------------------------------------------------------------------- */
+
+static qs_status install(struct qsi_message_store *messages, struct qsi_message_file *file,
+                         qs_error *error) QSI_REQUIRES(qsi_message_store_mutex)
+{
+    QS_DCHECK(file->handle != NULL && file->refs == 0);
+    QS_ASSERT_HELD(&messages->mutex);
+    if (qsi_message_table_add(messages, file) != QS_OK) {
+        return qsi_fail(error, QS_ENOMEM, "table of message files");
+    }
+    qsi_list_push_back(&messages->unsettled, &file->in_unsettled);
+    return QS_OK;
+}
+
+qs_status qsi_message_file_make(struct qsi_message_store *messages, uint64_t bytes,
+                                struct qsi_message_file **file_out, qs_error *error)
+{
+    uint64_t number = messages->next_number;
+    struct qsi_message_file *file = NULL;
+    qs_status status;
+
+    QS_ASSERT_HELD(&messages->mutex);
+    *file_out = NULL;
+    QS_ASSERT(!messages->is_creating);
+    if (number > UINT32_MAX) {
+        return qsi_fail(error, QS_ESTORE_FULL, "no numbers are left for message files");
+    }
+    messages->next_number++; /* not undone: after a failure the name may still exist */
+    messages->is_creating = true;
+    qsi_message_store_unlock(messages);
+    status = qsi_message_file_create(messages, (uint32_t)number, bytes, &file, error);
+    qsi_message_store_lock(messages);
+    QS_DCHECK(messages->is_creating);
+    messages->is_creating = false;
+    qsi_cond_broadcast(&messages->created);
+    if (status != QS_OK) {
+        return status;
+    }
+    status = install(messages, file, error);
+    if (status != QS_OK) {
+        qsi_message_file_discard(messages, file);
+        return status;
+    }
+    if (bytes >= messages->file_bytes && messages->file_bytes < messages->options.file_bytes) {
+        messages->file_bytes *= 2;
+    }
+    *file_out = file;
+    return QS_OK;
+}
+
+bool qsi_message_file_shrink(struct qsi_message_store *messages, uint64_t bytes, uint64_t least)
+{
+    uint64_t smaller = bytes / 4 > least ? bytes / 4 : least;
+
+    QS_ASSERT_HELD(&messages->mutex);
+    if (bytes <= least) {
+        return false;
+    }
+    QS_DCHECK(smaller < bytes);
+    messages->file_bytes =
+        smaller < messages->options.file_bytes ? smaller : messages->options.file_bytes;
+    return true;
+}
+
+/* -- handles ---------------------------------------------------------------------------------- */
 
 /* Takes the handle of the least recently used idle file, if there are too many. */
 static qs_file *evict(struct qsi_message_store *messages) QSI_REQUIRES(qsi_message_store_mutex)
