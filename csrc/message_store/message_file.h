@@ -147,8 +147,8 @@ qs_status qsi_message_file_open(struct qsi_message_store *messages, struct qsi_m
 qs_status qsi_message_file_create(struct qsi_message_store *messages, uint32_t number,
                                   uint64_t bytes, struct qsi_message_file **file_out,
                                   qs_error *error) QS_MUST_CHECK;
-/* Adds a new, unsettled file of this size to the table.  Releases the lock meanwhile.  REQUIRES that
- * no other thread does so, and numbers enter messages->unsettled in order. */
+/* Adds a new, unsettled file of this size to the table.  Releases the lock meanwhile.  REQUIRES
+ * that no other thread does so: then numbers enter messages->unsettled in order. */
 qs_status qsi_message_file_make(struct qsi_message_store *messages, uint64_t bytes,
                                 struct qsi_message_file **file_out, qs_error *error)
     QSI_REQUIRES(qsi_message_store_mutex) QS_MUST_CHECK;
