@@ -42,7 +42,7 @@ WORDS = {
     r"\bspoken for\b": ("pending in a transaction, reserved", ""),
     r"(?<!dead )(?<!dead-)\bletters?\b": (
         "a dead-lettered message",
-        r"codec/(?:arrow_integers\.c|field_print\.h|properties\.h)|pyqstore/(?:fields|terminal)\.py",
+        r"codec/(?:arrow_integers\.c|field_print\.h|field_table\.h)|pyqstore/(?:fields|terminal)\.py",
     ),
     r"_?shel(?:f|ves)": ("an LRU list", ""),
     r"\bdead dead\b": ("dead letters", ""),
