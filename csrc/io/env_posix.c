@@ -8,9 +8,8 @@
  * single name.  So a process that can only create names in the store cannot make it hang on a FIFO
  * or write to other files. */
 #define _GNU_SOURCE 1
-#include "env_posix_internal.h"
-
 #include "check.h"
+#include "env_posix_internal.h"
 #include "file_system.h"
 #include "hash.h"
 
