@@ -30,12 +30,12 @@ qs_status qsi_block_dir_open(struct qsi_block_dir **blocks_out, qs_env *env, qs_
 }
 
 qs_status qsi_block_dir_open_one(struct qsi_block_dir **blocks_out, qs_env *env, qs_dir *dir,
-                                 const char *label, const char *name, qs_error *error)
+                                 const char *name, qs_error *error)
 {
     static const uint8_t no_uuid[QSI_UUID_BYTES];
 
     QS_DCHECK(name != NULL);
-    QS_TRY(qsi_block_dir_open(blocks_out, env, dir, no_uuid, label, "", error));
+    QS_TRY(qsi_block_dir_open(blocks_out, env, dir, no_uuid, "staged", "", error));
     (*blocks_out)->name = name;
     return QS_OK;
 }

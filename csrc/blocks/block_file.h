@@ -62,10 +62,10 @@ struct qsi_block_dir;
 qs_status qsi_block_dir_open(struct qsi_block_dir **blocks_out, qs_env *env, qs_dir *dir,
                              const uint8_t uuid[QSI_UUID_BYTES], const char *label,
                              const char *suffix, qs_error *error) QS_MUST_CHECK;
-/* The same for one file with any other name, which the caller owns; owner and number may be any. */
+/* The same for one staged file, with any other name, which the caller owns; owner and number may be
+ * any. */
 qs_status qsi_block_dir_open_one(struct qsi_block_dir **blocks_out, qs_env *env, qs_dir *dir,
-                                 const char *label, const char *name,
-                                 qs_error *error) QS_MUST_CHECK;
+                                 const char *name, qs_error *error) QS_MUST_CHECK;
 void qsi_block_dir_close(struct qsi_block_dir *blocks); /* NULL is fine */
 qs_env *qsi_block_dir_env(const struct qsi_block_dir *blocks);
 

@@ -42,7 +42,7 @@ static qs_status load_file(struct qsi_adoption *adoption, struct qsi_staged_fold
     qs_status status;
 
     QS_TRY(qsi_staged_folder_open(folder, env, file->folder, error));
-    QS_TRY(qsi_block_dir_open_one(&blocks, env, folder->dir, "staged", file->name, error));
+    QS_TRY(qsi_block_dir_open_one(&blocks, env, folder->dir, file->name, error));
     status = qsi_staged_load(&file->staged, routes, blocks, error);
     qsi_block_dir_close(blocks);
     QS_TRY(status);

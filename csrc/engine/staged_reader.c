@@ -25,7 +25,7 @@ qs_status qsi_staged_reader_open_in(struct qs_staged_reader **reader_out, qs_env
     }
     reader->env = env;
     memcpy(reader->name, name, strlen(name) + 1);
-    status = qsi_block_dir_open_one(&reader->blocks, env, dir, "staged", reader->name, error);
+    status = qsi_block_dir_open_one(&reader->blocks, env, dir, reader->name, error);
     if (status == QS_OK) {
         status = qsi_staged_load(&reader->staged, &reader->routes, reader->blocks, error);
     }

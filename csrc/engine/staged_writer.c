@@ -141,8 +141,8 @@ static qs_status open_writer(struct qs_staged_writer *writer, const char *folder
     }
     writer->staged.file = qsi_staged_new_file();
     writer->time_us = writer->env->wall_us(writer->env);
-    return qsi_block_dir_open_one(&writer->blocks, writer->env, writer->dir, "staged",
-                                  writer->tmp_name, error);
+    return qsi_block_dir_open_one(&writer->blocks, writer->env, writer->dir, writer->tmp_name,
+                                  error);
 }
 
 qs_status qs_staged_writer_open(qs_staged_writer **writer_out, const char *folder, const char *name,
