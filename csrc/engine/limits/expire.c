@@ -15,39 +15,6 @@
 
 #define DUE_AT_ONCE 16384 /* messages that become ready in one hold of the lock */
 
-/* ---- when ---- */
-
-uint64_t qsi_idle_end_us(const struct qsi_store_queue *queue)
-{
-    return queue->policy.expires_ms == QSI_UNLIMITED || queue->consumer_count > 0 ||
-                   !qsi_list_is_empty(&queue->waiting)
-               ? QSI_NEVER
-               : queue->used_at_us + queue->policy.expires_ms * QSI_US_PER_MS;
-}
-
-void qsi_schedule_expiry(struct qs_store *store, struct qsi_store_queue *queue, uint64_t earliest)
-{
-    QS_ASSERT_HELD(&store->mutex);
-    if (qsi_list_is_empty(&queue->in_timed)) {
-        qsi_list_push_back(&store->removals.timed, &queue->in_timed);
-    }
-    if (earliest < store->removals.wakes_at_us ||
-        qsi_idle_end_us(queue) < store->removals.wakes_at_us) {
-        qsi_wake_timer(store);
-    }
-}
-
-void qsi_record_use(struct qs_store *store, struct qsi_store_queue *queue)
-{
-    QS_ASSERT_HELD(&store->mutex);
-    if (queue->policy.expires_ms != QSI_UNLIMITED) {
-        queue->used_at_us = qsi_clock_us(store);
-        qsi_schedule_expiry(store, queue, QSI_NEVER);
-    }
-}
-
-/* ---- expiry ---- */
-
 /* Messages of the priority have become ready. */
 static void notify_ready(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex)

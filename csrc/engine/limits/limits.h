@@ -29,28 +29,6 @@ qs_status qsi_reserve_removals(struct qs_store *store, uint32_t stretch_count)
 void qsi_add_removal(struct qs_store *store, struct qsi_store_queue *queue,
                      const struct qsi_stretch *stretch, enum qsi_reason reason)
     QSI_REQUIRES(qsi_store_mutex);
-/* More messages of the priority are ready than before: some may exceed a limit, or expire. */
-void qsi_check_growth(struct qs_store *store, struct qsi_store_queue *subqueue)
-    QSI_REQUIRES(qsi_store_mutex);
-/* The queue is in use: it is not deleted as unused. */
-void qsi_record_use(struct qs_store *store, struct qsi_store_queue *queue)
-    QSI_REQUIRES(qsi_store_mutex);
-/* Removes expired messages, as far as their state is in memory.  QS_ENOMEM: they are still there,
- * and must not be delivered. */
-qs_status qsi_expire_now(struct qs_store *store, struct qsi_store_queue *queue, qs_error *error)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-static inline qs_status qsi_expire(struct qs_store *store, struct qsi_store_queue *queue,
-                                   qs_error *error) QSI_REQUIRES(qsi_store_mutex)
-{
-    return qsi_earliest(queue) != QSI_NEVER ? qsi_expire_now(store, queue, error) : QS_OK;
-}
-/* Messages above the limits leave the queue before other threads get the lock.  May release it, to
- * read from the disk. */
-void qsi_trim(struct qs_store *store, enum qsi_wait wait) QSI_REQUIRES(qsi_store_mutex);
-/* The same, also for messages on the disk: before the number of messages is reported.  May release
- * the lock. */
-void qsi_expire_for_status(struct qs_store *store, struct qsi_store_queue *queue)
-    QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- limits.c ---- */
 
@@ -88,6 +66,23 @@ uint32_t qsi_refused_count(struct qsi_store_queue *subqueue, uint64_t first_seq,
 /* Whether so many ready messages, with so many bytes of bodies, exceed the queue's limits. */
 bool qsi_is_too_much(const struct qsi_store_queue *queue, uint64_t ready, uint64_t body_bytes);
 bool qsi_is_over(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+/* When the queue is deleted if it stays unused. */
+uint64_t qsi_idle_end_us(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
+/* Wakes the timer if it sleeps for too long. */
+void qsi_schedule_expiry(struct qs_store *store, struct qsi_store_queue *queue, uint64_t earliest)
+    QSI_REQUIRES(qsi_store_mutex);
+/* More messages of the priority are ready than before: some may exceed a limit, or expire. */
+void qsi_check_growth(struct qs_store *store, struct qsi_store_queue *subqueue)
+    QSI_REQUIRES(qsi_store_mutex);
+/* The queue is in use: it is not deleted as unused. */
+void qsi_record_use(struct qs_store *store, struct qsi_store_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex);
+
+/* ---- trim.c ---- */
+
+/* Messages above the limits leave the queue before other threads get the lock.  May release it, to
+ * read from the disk. */
+void qsi_trim(struct qs_store *store, enum qsi_wait wait) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- retention.c ---- */
 
@@ -97,10 +92,18 @@ void qsi_retain_streams(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- expire.c ---- */
 
-/* When the queue is deleted if it stays unused. */
-uint64_t qsi_idle_end_us(const struct qsi_store_queue *queue) QSI_REQUIRES(qsi_store_mutex);
-/* Wakes the timer if it sleeps for too long. */
-void qsi_schedule_expiry(struct qs_store *store, struct qsi_store_queue *queue, uint64_t earliest)
+/* Removes expired messages, as far as their state is in memory.  QS_ENOMEM: they are still there,
+ * and must not be delivered. */
+qs_status qsi_expire_now(struct qs_store *store, struct qsi_store_queue *queue, qs_error *error)
+    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
+static inline qs_status qsi_expire(struct qs_store *store, struct qsi_store_queue *queue,
+                                   qs_error *error) QSI_REQUIRES(qsi_store_mutex)
+{
+    return qsi_earliest(queue) != QSI_NEVER ? qsi_expire_now(store, queue, error) : QS_OK;
+}
+/* The same, also for messages on the disk: before the number of messages is reported.  May release
+ * the lock. */
+void qsi_expire_for_status(struct qs_store *store, struct qsi_store_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 /* May release the lock: priorities may be added meanwhile, and all may be deleted.  REQUIRES a job
  * of the queue. */
