@@ -15,6 +15,7 @@
 #include "pager.h"
 #include "publish_counts.h"
 #include "publish_direct.h"
+#include "publish_prepare.h"
 #include "pushed.h"
 #include "store_kind.h"
 #include "stream_record.h"

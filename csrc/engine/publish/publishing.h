@@ -6,7 +6,6 @@
 #include "copies.h"
 #include "enter.h"
 #include "error.h"
-#include "publish_prepare.h"
 #include "refuse.h"
 
 struct qsi_publishing {
