@@ -86,6 +86,10 @@ void qsi_transactions_unreserve(struct qs_store *store, struct qsi_slice key);
 /* REQUIRES the place. */
 void qsi_transactions_record(struct qs_store *store, struct qsi_slice key, uint64_t lsn,
                              uint64_t time_us, bool forgotten) QSI_REQUIRES(qsi_store_mutex);
+/* The table is written to a file when it has more bytes. */
+uint64_t qsi_transactions_bytes_max(const struct qs_store *store);
+/* Whether the table is to be written, or files are to be written anew. */
+bool qsi_transactions_want_spill(const struct qs_store *store);
 /* The time to journal for a commit now: no age that was given before makes it forgotten. */
 uint64_t qsi_transactions_time(struct qs_store *store) QSI_REQUIRES(qsi_store_mutex);
 
@@ -94,9 +98,7 @@ uint64_t qsi_transactions_time(struct qs_store *store) QSI_REQUIRES(qsi_store_mu
 /* May release the lock, and reports that.  Returns when the table has room. */
 qs_status qsi_transactions_make_room(struct qs_store *store, bool *released_out, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Releases the lock meanwhile.  Writes the table to a file, if it is large enough or wanted: for
- * the pager, and for a checkpoint. */
-bool qsi_transactions_want_spill(const struct qs_store *store);
+/* Releases the lock meanwhile.  Writes the table to a file: for the pager, and for a checkpoint. */
 qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Whether the table has more than a checkpoint should carry. */

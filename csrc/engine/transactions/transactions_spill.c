@@ -14,27 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* of memory_budget: the table, before it is written; twice that, and commits wait */
-#define TABLE_SHARE 16
-#define TABLE_BYTES_MAX (4u << 20)
 #define CARRIED_BYTES_MAX (64u << 10) /* in a checkpoint */
 /* a file smaller than so many times the data after it is written anew with that data */
 #define GROWTH 2
-
-static uint64_t table_bytes_max(const struct qs_store *store)
-{
-    uint64_t share = store->options.memory_budget / TABLE_SHARE;
-
-    return share < TABLE_BYTES_MAX ? share : TABLE_BYTES_MAX;
-}
-
-bool qsi_transactions_want_spill(const struct qs_store *store)
-{
-    const struct qsi_transactions *keys = store->transactions;
-
-    return !keys->is_busy &&
-           (keys->fresh.bytes > table_bytes_max(store) || (keys->sweeps && keys->run_count > 0));
-}
 
 bool qsi_transactions_are_many(const struct qs_store *store)
 {
@@ -344,7 +326,7 @@ qs_status qsi_transactions_spill(struct qs_store *store, qs_error *error)
 qs_status qsi_transactions_make_room(struct qs_store *store, bool *released_out, qs_error *error)
 {
     const struct qsi_transactions *keys = store->transactions;
-    uint64_t most = table_bytes_max(store) * (store->paging.is_running ? 2 : 1);
+    uint64_t most = qsi_transactions_bytes_max(store) * (store->paging.is_running ? 2 : 1);
 
     QS_ASSERT_HELD(&store->mutex);
     *released_out = false;
