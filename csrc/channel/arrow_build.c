@@ -3,7 +3,7 @@
 #include "arrow_build.h"
 
 #include "alloc.h"
-#include "arrow_columns.h"
+#include "arrow_properties.h"
 #include "check.h"
 #include "error.h"
 #include "le.h"

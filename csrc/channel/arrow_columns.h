@@ -3,7 +3,32 @@
 #ifndef QSI_ARROW_COLUMNS_H
 #define QSI_ARROW_COLUMNS_H
 
-#include "arrow_build.h"
+#include "qstore/status.h"
+
+#include "buf.h"
+#include "slice.h"
+
+#include <stdint.h>
+
+/* Strings as an Arrow column; for the column of headers, ranges of entries.  Rows from filled on
+ * are null. */
+struct qsi_arrow_text {
+    int32_t *offsets; /* filled + 1 */
+    uint8_t *validity;
+    struct qsi_buf data;
+    int32_t end;       /* the last offset */
+    uint64_t capacity; /* allocated rows; 0: nothing is allocated */
+    uint64_t filled;
+    uint64_t set_count; /* rows that are not null */
+};
+
+struct qsi_arrow_number {
+    uint8_t *values; /* one or eight bytes each */
+    uint8_t *validity;
+    uint64_t capacity;
+    uint64_t filled;
+    uint64_t set_count;
+};
 
 /* memory: the address of a pointer to memory of qsi_alloc, which is enlarged to bytes. */
 qs_status qsi_arrow_grow(void *memory, uint64_t bytes) QS_MUST_CHECK;
@@ -12,12 +37,6 @@ qs_status qsi_arrow_grow_bits(uint8_t **bits, uint64_t old_capacity,
                               uint64_t capacity) QS_MUST_CHECK;
 uint64_t qsi_arrow_grown_capacity(uint64_t capacity, uint64_t needed);
 void qsi_arrow_set_bits(uint8_t *bits, uint64_t from, uint64_t count);
-
-/* Whether the batch has the column; only batches of streams may lack columns. */
-static inline bool qsi_arrow_builder_wants(const struct qsi_arrow_builder *builder, uint32_t column)
-{
-    return builder->shape != QSI_ARROW_STREAM || (builder->columns & column) != 0;
-}
 
 void qsi_arrow_text_fini(struct qsi_arrow_text *text);
 /* Makes room for count more rows, and for nulls before row first. */

@@ -1,8 +1,9 @@
-/* Properties of messages as columns of a batch. */
-#include "arrow_columns.h"
+#include "arrow_properties.h"
+
 #include "check.h"
 #include "error.h"
 #include "field_text.h"
+#include "properties.h"
 
 #include <inttypes.h>
 #include <string.h>

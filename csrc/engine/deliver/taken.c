@@ -1,6 +1,7 @@
 /* Building the record batch of messages that were taken, without the lock. */
 #include "taken.h"
 
+#include "arrow_properties.h"
 #include "content.h"
 #include "error.h"
 #include "record.h"

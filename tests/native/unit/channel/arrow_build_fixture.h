@@ -4,6 +4,7 @@
 
 #include "arrow_build.h"
 #include "le.h"
+#include "properties.h"
 #include "qs_test_alloc.h"
 
 static struct qs_test_alloc memory;
