@@ -4,9 +4,8 @@
  * of its priority from the highest one, so positions ascend in the order of delivery.  Messages
  * that are not in memory are read into memory of the call.  States of segments take a few KiB each
  * and are read into the queue, as for a consumer. */
-#include "browse.h"
-
 #include "alloc.h"
+#include "browse_internal.h"
 #include "check.h"
 #include "clock.h"
 #include "content.h"
@@ -25,39 +24,11 @@
 
 #define LOAD_BYTES_MAX (2u << 20)
 
-/* ---- adding messages ---- */
-
-qs_status qsi_browse_add(struct qsi_browse *browse, const struct qsi_taken *next, uint32_t bytes)
-{
-    struct qsi_buf *buf = &browse->batch.taken;
-    struct qsi_taken *last = NULL;
-
-    QS_DCHECK(browse->messages_left > 0 && next->count == 1);
-    if (buf->bytes > 0) {
-        last = (struct qsi_taken *)(void *)(buf->data + buf->bytes) - 1;
-    }
-    if (last != NULL && last->record == next->record && last->row + last->count == next->row &&
-        last->first_tag + last->count == next->first_tag &&
-        last->redelivered == next->redelivered && last->is_unacked == next->is_unacked &&
-        last->is_delayed == next->is_delayed && last->delivery_count == next->delivery_count) {
-        last->count += 1;
-    } else {
-        QS_TRY(qsi_buf_append(buf, next, sizeof *next));
-        qsi_chunk_ref(next->chunk);
-    }
-    browse->batch.message_count += 1;
-    browse->batch.body_bytes += bytes;
-    browse->messages_left -= 1;
-    browse->bytes_left -= bytes < browse->bytes_left ? bytes : browse->bytes_left;
-    return QS_OK;
-}
-
 /* Adds the message in a slot with a known record.  Does nothing if the message does not fit: the
  * batch is full then. */
-static qs_status record_slot(struct qsi_browse *browse, const struct qsi_store_queue *subqueue,
-                             const struct qsi_segment *segment, uint32_t slot,
-                             struct qsi_chunk *chunk, const uint8_t *record, uint32_t row)
-    QSI_REQUIRES(qsi_store_mutex)
+static qs_status add_slot(struct qsi_browse *browse, const struct qsi_store_queue *subqueue,
+                          const struct qsi_segment *segment, uint32_t slot, struct qsi_chunk *chunk,
+                          const uint8_t *record, uint32_t row) QSI_REQUIRES(qsi_store_mutex)
 {
     uint32_t at = slot / QSI_WORD_BITS - segment->word_base;
     struct qsi_taken next = {.chunk = chunk, .record = record, .row = row, .count = 1};
@@ -128,8 +99,8 @@ static uint32_t next_slot(const struct qsi_browse *browse, const struct qsi_queu
 
 /* ---- messages on the disk ---- */
 
-static qs_status record_loaded(struct qsi_browse *browse, struct qsi_store_queue *subqueue,
-                               const struct qsi_page_in *job) QSI_REQUIRES(qsi_store_mutex)
+static qs_status add_loaded(struct qsi_browse *browse, struct qsi_store_queue *subqueue,
+                            const struct qsi_page_in *job) QSI_REQUIRES(qsi_store_mutex)
 {
     const struct qsi_segment_load *load = &job->load;
     uint32_t end = load->first + load->count;
@@ -139,16 +110,16 @@ static qs_status record_loaded(struct qsi_browse *browse, struct qsi_store_queue
     for (; slot < end && !qsi_browse_is_full(browse);
          slot = next_slot(browse, &subqueue->core, job->segment, slot + 1)) {
         uint32_t i = slot - load->first;
-        QS_TRY(record_slot(browse, subqueue, job->segment, slot, load->chunk, load->chunk->data,
-                           load->rows != NULL ? load->rows[i] : i));
+        QS_TRY(add_slot(browse, subqueue, job->segment, slot, load->chunk, load->chunk->data,
+                        load->rows != NULL ? load->rows[i] : i));
     }
     return QS_OK;
 }
 
 /* Runs the job and adds the messages that it read; the queue's memory does not keep them.  Releases
  * the lock meanwhile. */
-static qs_status load_and_note(struct qsi_browse *browse, struct qsi_store_queue *subqueue,
-                               struct qsi_page_in *job, qs_error *error)
+static qs_status load_and_add(struct qsi_browse *browse, struct qsi_store_queue *subqueue,
+                              struct qsi_page_in *job, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qs_store *store = browse->store;
@@ -163,7 +134,7 @@ static qs_status load_and_note(struct qsi_browse *browse, struct qsi_store_queue
     }
     qsi_store_lock(store);
     if (status == QS_OK && job->load.chunk != NULL) {
-        status = record_loaded(browse, subqueue, job);
+        status = add_loaded(browse, subqueue, job);
     }
     qsi_page_in_take(job, &load);
     qsi_pager_job_end(store, subqueue);
@@ -212,7 +183,7 @@ static qs_status read_slot(struct qsi_browse *browse, struct qsi_store_queue *su
 
     if (run != NULL) {
         const uint8_t *record = qsi_run_record(run, (uint32_t)(seq - run->first_seq), &row);
-        return record_slot(browse, subqueue, segment, slot, run->messages.chunk, record, row);
+        return add_slot(browse, subqueue, segment, slot, run->messages.chunk, record, row);
     }
     *again_out = true;
     if (!qsi_appends(subqueue)) {
@@ -221,7 +192,7 @@ static qs_status read_slot(struct qsi_browse *browse, struct qsi_store_queue *su
     QS_DCHECK(seq < subqueue->core.container.flushed_seq); /* otherwise it is in memory */
     switch (qsi_page_in_message(&job, &subqueue->core, segment, slot, load_bytes(browse))) {
     case QSI_PAGE_IN_BEGUN:
-        return load_and_note(browse, subqueue, &job, error);
+        return load_and_add(browse, subqueue, &job, error);
     case QSI_PAGE_IN_UNDER_WAY:
         return qsi_pager_wait(browse->store, subqueue);
     case QSI_PAGE_IN_NOTHING:
@@ -282,19 +253,6 @@ static qs_status step_segment(struct qsi_browse *browse, struct qsi_store_queue 
     return QS_OK;
 }
 
-/* Sets the position after the last message that was added. */
-static void pass_noted(struct qsi_browse *browse)
-{
-    const struct qsi_buf *buf = &browse->batch.taken;
-
-    if (buf->bytes > 0) {
-        const struct qsi_taken *last =
-            (const struct qsi_taken *)(const void *)(buf->data + buf->bytes) - 1;
-        uint64_t behind = last->first_tag + last->count;
-        browse->position = browse->position > behind ? browse->position : behind;
-    }
-}
-
 /* Adds messages of one priority from browse->position on. */
 static qs_status step_subqueue(struct qsi_browse *browse, struct qsi_store_queue *subqueue,
                                bool *again_out, qs_error *error) QSI_REQUIRES(qsi_store_mutex)
@@ -308,7 +266,7 @@ static qs_status step_subqueue(struct qsi_browse *browse, struct qsi_store_queue
         struct qsi_segment *segment = qsi_queue_segment_at(core, i);
         if (qsi_segment_live_count(segment) > 0) {
             QS_TRY(step_segment(browse, subqueue, segment, again_out, error));
-            pass_noted(browse);
+            qsi_browse_pass_added(browse);
         }
     }
     if (qsi_work_rest(core) > 0 && !qsi_browse_is_full(browse) && !*again_out) {
@@ -356,60 +314,7 @@ static qs_status gather(struct qsi_browse *browse, qs_error *error) QSI_REQUIRES
     return browse->batch.message_count > 0 ? QS_OK : QS_EEMPTY;
 }
 
-/* ---- the result, as a batch or as one message ---- */
-
-/* Removes the messages from position on. */
-static void cut(struct qsi_browse *browse, uint64_t position)
-{
-    struct qsi_buf *buf = &browse->batch.taken;
-
-    while (buf->bytes > 0) {
-        struct qsi_taken *last = (struct qsi_taken *)(void *)(buf->data + buf->bytes) - 1;
-        uint64_t keep = position > last->first_tag ? position - last->first_tag : 0;
-        if (keep >= last->count) {
-            return;
-        }
-        QS_DCHECK(browse->batch.message_count >= last->count - keep);
-        browse->batch.message_count -= last->count - keep;
-        last->count = (uint32_t)keep;
-        if (keep > 0) {
-            return;
-        }
-        qsi_chunk_unref(last->chunk);
-        buf->bytes -= sizeof *last;
-    }
-}
-
-/* Builds the batch.  If a message cannot be read, the messages before it are returned first; the
- * next call reports the error. */
-static qs_status build(struct qsi_browse *browse, struct ArrowSchema *schema_out,
-                       struct ArrowArray *array_out, qs_error *error)
-{
-    uint64_t first = ((const struct qsi_taken *)(const void *)browse->batch.taken.data)->first_tag;
-    uint64_t bad = 0;
-    qs_error detail = {0};
-    qs_status status;
-
-    QS_DCHECK(browse->batch.message_count > 0);
-    for (;;) {
-        status =
-            qsi_taken_build(browse->store, &browse->batch, &bad, schema_out, array_out, &detail);
-        if (status != QS_ECORRUPT) {
-            break;
-        }
-        if (bad == first) {
-            browse->position = bad + 1;
-            break;
-        }
-        QS_ASSERT(bad > first); /* otherwise this loop would not end */
-        cut(browse, bad);
-        browse->position = bad;
-    }
-    if (status != QS_OK && error != NULL) {
-        *error = detail;
-    }
-    return status;
-}
+/* ---- verbs ---- */
 
 static qs_status begin(struct qsi_browse *browse, qs_store *store, qs_slice queue,
                        uint64_t position, uint64_t messages_max, uint64_t bytes_max,
@@ -436,7 +341,7 @@ static qs_status gather_and_leave(struct qsi_browse *browse, uint32_t *reader_ou
     QS_ASSERT_HELD(&browse->store->mutex);
     if (browse->batch.message_count > 0 && qsi_is_unreadable(status)) {
         status = QS_OK;
-        pass_noted(browse);
+        qsi_browse_pass_added(browse);
     } else if (browse->behind_damage != 0) {
         browse->position = browse->behind_damage;
     }
@@ -466,7 +371,7 @@ qs_status qs_store_browse(qs_store *store, qs_slice queue, uint64_t *position_io
     QS_TRY(begin(&browse, store, queue, *position_io, messages_max, most, error));
     status = gather_and_leave(&browse, &reader, error);
     if (status == QS_OK) {
-        status = build(&browse, schema_out, array_out, error);
+        status = qsi_browse_build(&browse, schema_out, array_out, error);
     }
     *position_io = browse.position;
     end(&browse, reader);

@@ -1,6 +1,6 @@
 /* Looking at a stream's messages: a position is an offset.  Blocks are read through the shared
  * cache. */
-#include "browse.h"
+#include "browse_internal.h"
 #include "check.h"
 #include "error.h"
 #include "queue_life.h"
@@ -9,8 +9,8 @@
 #define ROWS_MAX 1024u /* of the tail, in one step */
 
 /* Adds the durable messages of the batch that fit. */
-static qs_status record_batch(struct qsi_browse *browse, const struct qsi_stream_batch *batch,
-                              struct qsi_chunk *chunk, uint64_t end)
+static qs_status add_batch(struct qsi_browse *browse, const struct qsi_stream_batch *batch,
+                           struct qsi_chunk *chunk, uint64_t end)
 {
     for (uint32_t i = 0; i < batch->count && batch->first_offset + i < end; i++) {
         struct qsi_taken next = {.chunk = chunk, .count = 1, .first_tag = batch->first_offset + i};
@@ -32,8 +32,8 @@ static qs_status record_batch(struct qsi_browse *browse, const struct qsi_stream
 }
 
 /* Releases the lock meanwhile. */
-static qs_status read_and_note(struct qsi_browse *browse, struct qsi_store_queue *queue,
-                               struct qsi_stream_view *view, uint64_t end, qs_error *error)
+static qs_status read_and_add(struct qsi_browse *browse, struct qsi_store_queue *queue,
+                              struct qsi_stream_view *view, uint64_t end, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex)
 {
     struct qsi_stream_batch batch;
@@ -48,7 +48,7 @@ static qs_status read_and_note(struct qsi_browse *browse, struct qsi_store_queue
     if (status == QS_OK) {
         struct qsi_chunk *chunk =
             batch.tail != NULL ? batch.tail->messages.chunk : batch.block.chunk;
-        status = record_batch(browse, &batch, chunk, end);
+        status = add_batch(browse, &batch, chunk, end);
         qsi_stream_batch_fini(&batch);
     } else if (status == QS_EEMPTY && batch.first_offset > browse->position) {
         browse->position = batch.first_offset;
@@ -80,7 +80,7 @@ qs_status qsi_browse_stream(struct qsi_browse *browse, struct qsi_store_queue *q
     if (status != QS_OK) {
         return qsi_fail(error, status, "stream '%.*s'", QSI_NAME(queue->name));
     }
-    status = read_and_note(browse, queue, &view, end, error);
+    status = read_and_add(browse, queue, &view, end, error);
     qsi_stream_view_fini(&view);
     return status == QS_ENOMEM ? qsi_fail(error, status, "messages of a stream") : status;
 }

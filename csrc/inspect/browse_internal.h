@@ -1,7 +1,6 @@
-/* Declarations shared by the files of browsing: browse.c is for queues, browse_stream.c for
- * streams. */
-#ifndef QSI_BROWSE_H
-#define QSI_BROWSE_H
+/* What the files of browsing share. */
+#ifndef QSI_BROWSE_INTERNAL_H
+#define QSI_BROWSE_INTERNAL_H
 
 #include "store.h"
 #include "taken.h"
@@ -23,9 +22,20 @@ static inline bool qsi_browse_is_full(const struct qsi_browse *browse)
            (browse->bytes_left == 0 && browse->batch.message_count > 0);
 }
 
+/* ---- browse_batch.c ---- */
+
 /* Adds a message, with a reference to its chunk.  QS_ENOMEM. */
 qs_status qsi_browse_add(struct qsi_browse *browse, const struct qsi_taken *next,
                          uint32_t bytes) QS_MUST_CHECK;
+/* Sets the position after the last message that was added. */
+void qsi_browse_pass_added(struct qsi_browse *browse);
+/* Builds the batch.  If a message cannot be read, the messages before it are returned first; the
+ * next call reports the error. */
+qs_status qsi_browse_build(struct qsi_browse *browse, struct ArrowSchema *schema_out,
+                           struct ArrowArray *array_out, qs_error *error) QS_MUST_CHECK;
+
+/* ---- browse_stream.c ---- */
+
 /* Adds adjacent messages of a stream from the position on, and advances it.  QS_EEMPTY: no durable
  * message is at or after it.  Releases the lock meanwhile. */
 qs_status qsi_browse_stream(struct qsi_browse *browse, struct qsi_store_queue *queue,
