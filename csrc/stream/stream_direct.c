@@ -8,19 +8,6 @@
 #include "error.h"
 #include "stream_flush_job.h"
 
-#include <string.h>
-
-void qsi_stream_record_named(struct qsi_stream *stream, uint64_t next, uint64_t in_bytes,
-                             const struct qsi_stream_segment *active)
-{
-    uint64_t segment = active->block_count > 0 ? active->first : next;
-
-    stream->named_next = stream->named_next > next ? stream->named_next : next;
-    stream->named_segment = stream->named_segment > segment ? stream->named_segment : segment;
-    stream->named_before = stream->named_before > segment ? stream->named_before : segment;
-    stream->named_bytes = stream->named_bytes > in_bytes ? stream->named_bytes : in_bytes;
-}
-
 /* A record can be lost, which a checkpoint cannot: the next record repeats its segments. */
 static void record_written(struct qsi_stream *stream, uint64_t next,
                            const struct qsi_stream_segment *active) QSI_REQUIRES(qsi_store_mutex)
@@ -29,13 +16,6 @@ static void record_written(struct qsi_stream *stream, uint64_t next,
 
     qsi_stream_record_named(stream, next, stream->in_bytes, active);
     stream->named_before = before;
-}
-
-bool qsi_stream_may_be_named(const struct qsi_stream *stream, uint64_t bytes_max)
-{
-    QS_DCHECK(stream->named_bytes <= stream->in_bytes);
-    return stream->container.next_seq - stream->named_next <= QSI_STREAM_UNNAMED_MAX &&
-           stream->in_bytes - stream->named_bytes <= bytes_max;
 }
 
 /* ---- begin ---- */

@@ -138,7 +138,7 @@ struct qsi_job *qsi_stream_flush_job(struct qsi_stream_flush_job *job);
 void qsi_stream_flush_report(struct qsi_stream_flush_job *job, void (*report)(void *context),
                              void *context);
 
-/* ---- files that checkpoints and the journal name ---- */
+/* ---- files that checkpoints and the journal name (stream_segments.c) ---- */
 
 struct qsi_stream_state_segment
 qsi_stream_segment_to_state(const struct qsi_stream_segment *segment);

@@ -9,8 +9,6 @@
 #include "stream_internal.h"
 #include "stream_record.h"
 
-#include <string.h>
-
 #define FLUSH_ALL UINT64_MAX
 
 struct stream_snapshot {
@@ -215,39 +213,6 @@ qs_status qsi_stream_snapshot(struct qsi_container *container, struct qsi_carrie
 }
 
 /* ---- restore ---- */
-
-struct qsi_stream_state_segment
-qsi_stream_segment_to_state(const struct qsi_stream_segment *segment)
-{
-    return (struct qsi_stream_state_segment){
-        .first = segment->first,
-        .next = segment->next,
-        .end = segment->end,
-        .last_at = segment->last_at,
-        .first_time_us = segment->first_time_us,
-        .last_time_us = segment->last_time_us,
-        .salt = segment->salt,
-        .block_count = segment->block_count,
-        .sealed = (segment->flags & QSI_STREAM_SEALED) != 0,
-        .adopted = (segment->flags & QSI_STREAM_ADOPTED) != 0,
-    };
-}
-
-struct qsi_stream_segment qsi_stream_segment_of_state(const struct qsi_stream_state_segment *from)
-{
-    return (struct qsi_stream_segment){
-        .first = from->first,
-        .next = from->next,
-        .end = from->end,
-        .last_at = from->last_at,
-        .first_time_us = from->first_time_us,
-        .last_time_us = from->last_time_us,
-        .salt = from->salt,
-        .block_count = from->block_count,
-        .flags =
-            (from->sealed ? QSI_STREAM_SEALED : 0u) | (from->adopted ? QSI_STREAM_ADOPTED : 0u),
-    };
-}
 
 static qs_status restore_segments(struct qsi_stream *stream, const struct qsi_stream_state *state,
                                   qs_error *error) QSI_REQUIRES(qsi_store_mutex)
