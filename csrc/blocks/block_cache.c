@@ -6,7 +6,7 @@
 #include "block_cache.h"
 
 #include "alloc.h"
-#include "block_cache_internal.h"
+#include "block_cache_lru.h"
 #include "block_dir.h"
 #include "check.h"
 #include "error.h"
@@ -138,8 +138,8 @@ static qs_status load_block(struct qsi_block_cache *cache, const struct qsi_bloc
     qsi_block_cache_lock(cache);
     QS_DCHECK(handle->users > 0);
     drop_handle(cache, handle);
-    cache->counts.misses += 1;
-    cache->counts.read_bytes += status == QS_OK ? entry->bytes : 0;
+    cache->misses += 1;
+    cache->read_bytes += status == QS_OK ? entry->bytes : 0;
     return status;
 }
 
@@ -159,7 +159,7 @@ qs_status qsi_block_cache_read(struct qsi_block_cache *cache, const struct qsi_b
         status = load_block(cache, file, entry, view_out, error);
     } else if (!is_new) {
         QS_DCHECK(item->view.chunk != NULL && item->view.first_offset == entry->first_offset);
-        cache->counts.hits += 1;
+        cache->hits += 1;
         *view_out = qsi_block_view_ref(&item->view);
     } else {
         status = load_block(cache, file, entry, view_out, error);
@@ -220,33 +220,6 @@ qs_status qsi_block_cache_read_dictionary(struct qsi_block_cache *cache,
 }
 
 /* ---- indexes ---- */
-
-void qsi_block_index_unref(struct qsi_block_index *index)
-{
-    QS_DCHECK(index == NULL || __atomic_load_n(&index->refs, __ATOMIC_RELAXED) > 0);
-    if (index != NULL && __atomic_fetch_sub(&index->refs, 1, __ATOMIC_ACQ_REL) == 1) {
-        qsi_free(index);
-    }
-}
-
-struct qsi_block_index *qsi_block_index_ref(struct qsi_block_index *index)
-{
-    QS_DCHECK(__atomic_load_n(&index->refs, __ATOMIC_RELAXED) > 0);
-    __atomic_fetch_add(&index->refs, 1, __ATOMIC_RELAXED);
-    return index;
-}
-
-struct qsi_block_index *qsi_block_index_create(uint32_t count)
-{
-    struct qsi_block_index *index =
-        qsi_alloc(sizeof *index + (size_t)count * sizeof index->entries[0]);
-
-    if (index != NULL) {
-        index->refs = 1;
-        index->count = count;
-    }
-    return index;
-}
 
 static uint64_t index_bytes(const struct qsi_block_index *index)
 {
@@ -326,7 +299,12 @@ void qsi_block_cache_forget(struct qsi_block_cache *cache, const struct qsi_bloc
 void qsi_block_cache_counts(struct qsi_block_cache *cache, struct qsi_block_cache_counts *out)
 {
     qsi_block_cache_lock(cache);
-    *out = cache->counts;
-    out->bytes = cache->lrus[QSI_LRU_BLOCKS].weight;
+    *out = (struct qsi_block_cache_counts){
+        .hits = cache->hits,
+        .misses = cache->misses,
+        .waits = cache->waits,
+        .read_bytes = cache->read_bytes,
+        .bytes = cache->lrus[QSI_LRU_BLOCKS].weight,
+    };
     qsi_block_cache_unlock(cache);
 }

@@ -12,6 +12,7 @@
 
 #include "qstore/status.h"
 
+#include "block_index.h"
 #include "block_read.h"
 #include "budget.h"
 
@@ -42,20 +43,11 @@ qs_status qsi_block_cache_read_dictionary(struct qsi_block_cache *cache,
                                           struct qsi_block_dictionary *dictionary_out,
                                           qs_error *error) QS_MUST_CHECK;
 
-/* The index of a file: immutable; the caller gets a reference. */
-struct qsi_block_index {
-    uint32_t refs; /* accessed only with atomics */
-    uint32_t count;
-    struct qsi_block_entry entries[];
-};
+/* The caller gets a reference. */
 qs_status qsi_block_cache_read_index(struct qsi_block_cache *cache,
                                      const struct qsi_block_file *file,
                                      struct qsi_block_index **index_out,
                                      qs_error *error) QS_MUST_CHECK;
-struct qsi_block_index *qsi_block_index_ref(struct qsi_block_index *index);
-void qsi_block_index_unref(struct qsi_block_index *index); /* NULL is fine */
-/* Creates an index of count entries, for the caller to fill in; NULL: out of memory. */
-struct qsi_block_index *qsi_block_index_create(uint32_t count);
 
 /* Evicts the blocks, the index and the handle of a file that is about to be removed. */
 void qsi_block_cache_forget(struct qsi_block_cache *cache, const struct qsi_block_file *file);

@@ -2,8 +2,9 @@
  *
  * Invariants: an item that is being loaded is in its list and is not evicted; a waiting thread
  * searches for it again; a spare chunk has no other reference. */
+#include "block_cache_lru.h"
+
 #include "alloc.h"
-#include "block_cache_internal.h"
 #include "block_dir.h"
 #include "check.h"
 
@@ -135,7 +136,7 @@ struct qsi_cached_item *qsi_cache_find(struct qsi_block_cache *cache, enum qsi_c
             use_again(lru, item);
             return item;
         }
-        cache->counts.waits += kind == QSI_LRU_BLOCKS ? 1 : 0;
+        cache->waits += kind == QSI_LRU_BLOCKS ? 1 : 0;
         (void)qsi_cond_wait(&cache->loaded, &cache->mutex, QSI_WAIT_FOREVER);
     }
     item = qsi_zalloc(sizeof *item);

@@ -55,13 +55,5 @@ qs_status qsi_block_load_dictionary(const struct qsi_block_dir *blocks,
                                     const struct qsi_block_entry *entry,
                                     struct qsi_block_dictionary *dictionary_out,
                                     qs_error *error) QS_MUST_CHECK;
-/* Reads block_count entries. */
-qs_status qsi_block_load_index(const struct qsi_block_dir *blocks,
-                               const struct qsi_block_file *file, qs_file *handle,
-                               struct qsi_block_entry *entries_out, qs_error *error) QS_MUST_CHECK;
-/* QS_ECORRUPT unless a file can have that many blocks.  Call it before allocating memory for
- * them. */
-qs_status qsi_block_check_count(const struct qsi_block_dir *blocks,
-                                const struct qsi_block_file *file, qs_error *error) QS_MUST_CHECK;
 
 #endif

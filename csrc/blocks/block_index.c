@@ -1,7 +1,8 @@
 /* The index of a block file: reading it, and lookups. */
+#include "block_index.h"
+
 #include "alloc.h"
 #include "block_dir.h"
-#include "block_read.h"
 #include "check.h"
 #include "error.h"
 
@@ -128,4 +129,33 @@ uint32_t qsi_block_entries_find_time(const struct qsi_block_entry *entries, uint
     }
     QS_DCHECK(low == count || entries[low].first_time_us >= time_us);
     return low > 0 ? low - 1 : 0;
+}
+
+/* ---- indexes that are shared ---- */
+
+void qsi_block_index_unref(struct qsi_block_index *index)
+{
+    QS_DCHECK(index == NULL || __atomic_load_n(&index->refs, __ATOMIC_RELAXED) > 0);
+    if (index != NULL && __atomic_fetch_sub(&index->refs, 1, __ATOMIC_ACQ_REL) == 1) {
+        qsi_free(index);
+    }
+}
+
+struct qsi_block_index *qsi_block_index_ref(struct qsi_block_index *index)
+{
+    QS_DCHECK(__atomic_load_n(&index->refs, __ATOMIC_RELAXED) > 0);
+    __atomic_fetch_add(&index->refs, 1, __ATOMIC_RELAXED);
+    return index;
+}
+
+struct qsi_block_index *qsi_block_index_create(uint32_t count)
+{
+    struct qsi_block_index *index =
+        qsi_alloc(sizeof *index + (size_t)count * sizeof index->entries[0]);
+
+    if (index != NULL) {
+        index->refs = 1;
+        index->count = count;
+    }
+    return index;
 }

@@ -3,6 +3,7 @@
 
 #include "alloc.h"
 #include "block_dir.h"
+#include "block_index.h"
 #include "error.h"
 
 /* Finds entries from the last one back; the file has at least count of them. */

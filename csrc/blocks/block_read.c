@@ -5,6 +5,7 @@
 
 #include "alloc.h"
 #include "block_dir.h"
+#include "block_index.h"
 #include "check.h"
 #include "error.h"
 #include "file.h"

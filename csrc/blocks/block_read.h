@@ -75,16 +75,6 @@ qs_status qsi_block_reader_read_index(struct qsi_block_reader *reader,
                                       struct qsi_block_entry **entries_out,
                                       qs_error *error) QS_MUST_CHECK;
 
-/* ---- look-up ---- */
-
-/* The entry with the offset, or, in a gap, the first one after it; count if there is none. */
-uint32_t qsi_block_entries_find(const struct qsi_block_entry *entries, uint32_t count,
-                                uint64_t offset);
-/* The entry with the first row at or after time_us, or the entry just before that row: the last one
- * that begins before time_us, or 0. */
-uint32_t qsi_block_entries_find_time(const struct qsi_block_entry *entries, uint32_t count,
-                                     uint64_t time_us);
-
 /* The last count blocks, which were written together: the checksum of their headers, in order, and
  * their offsets.  Reads and checks all of them. */
 struct qsi_block_last {

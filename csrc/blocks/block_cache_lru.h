@@ -1,8 +1,10 @@
 /* The LRU lists of the cache: items by key and by age.  Everything REQUIRES the cache's mutex. */
-#ifndef QSI_BLOCK_CACHE_INTERNAL_H
-#define QSI_BLOCK_CACHE_INTERNAL_H
+#ifndef QSI_BLOCK_CACHE_LRU_H
+#define QSI_BLOCK_CACHE_LRU_H
 
-#include "block_cache.h"
+#include "block_index.h"
+#include "block_read.h"
+#include "budget.h"
 #include "le.h"
 #include "list.h"
 #include "lock.h"
@@ -48,8 +50,9 @@ struct qsi_block_cache {
     struct qsi_mutex mutex;
     struct qsi_cond loaded; /* an item was loaded, or could not be */
     struct qsi_cache_lru lrus[QSI_LRU_COUNT];
-    struct qsi_chunk *spare[QSI_CACHE_SPARES] GUARDED; /* chunks to reuse, or NULL */
-    struct qsi_block_cache_counts counts GUARDED;
+    struct qsi_chunk *spare[QSI_CACHE_SPARES] GUARDED;    /* chunks to reuse, or NULL */
+    uint64_t hits GUARDED, misses GUARDED, waits GUARDED; /* of blocks */
+    uint64_t read_bytes GUARDED;
 };
 #undef GUARDED
 
