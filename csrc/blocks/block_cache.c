@@ -8,6 +8,7 @@
 #include "alloc.h"
 #include "block_cache_lru.h"
 #include "block_dir.h"
+#include "block_load.h"
 #include "check.h"
 #include "error.h"
 

@@ -3,7 +3,6 @@
 #define QSI_BLOCK_DIR_H
 
 #include "block_format.h"
-#include "block_read.h"
 #include "file_head.h"
 
 #include <stdatomic.h>
@@ -44,16 +43,5 @@ qs_status qsi_block_open(const struct qsi_block_dir *blocks, const struct qsi_bl
 qs_status qsi_block_read_at(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                             qs_file *handle, void *data, size_t bytes, uint64_t at,
                             qs_error *error) QS_MUST_CHECK;
-
-/* The functions of block_read.h, with a handle. */
-qs_status qsi_block_load(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
-                         qs_file *handle, const struct qsi_block_entry *entry,
-                         struct qsi_chunk *room, struct qsi_block_view *view_out,
-                         qs_error *error) QS_MUST_CHECK;
-qs_status qsi_block_load_dictionary(const struct qsi_block_dir *blocks,
-                                    const struct qsi_block_file *file, qs_file *handle,
-                                    const struct qsi_block_entry *entry,
-                                    struct qsi_block_dictionary *dictionary_out,
-                                    qs_error *error) QS_MUST_CHECK;
 
 #endif

@@ -146,6 +146,20 @@ qs_status qsi_block_open(const struct qsi_block_dir *blocks, const struct qsi_bl
     return status;
 }
 
+qs_status qsi_block_read_at(const struct qsi_block_dir *blocks, const struct qsi_block_file *file,
+                            qs_file *handle, void *data, size_t bytes, uint64_t at, qs_error *error)
+{
+    size_t read = 0;
+    qs_status status = qsi_file_read(blocks->env, handle, data, bytes, at, &read, error);
+
+    if (status != QS_OK) {
+        return qsi_block_fail(error, status, blocks, file);
+    }
+    return read == bytes ? QS_OK
+                         : qsi_block_damaged(error, blocks, file, at + read,
+                                             "the file ends before what it should have");
+}
+
 qs_status qsi_block_file_find(struct qsi_block_dir *blocks, const struct qsi_block_file *file,
                               qs_error *error)
 {

@@ -16,42 +16,12 @@
 #include "qstore/env.h"
 #include "qstore/status.h"
 
+#include "block_format.h"
 #include "buf.h"
 #include "file_head.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#define QSI_BLOCK_FILE_HEADER_BYTES 4096u /* offset of the first block */
-#define QSI_BLOCK_ROWS_MAX 65536u
-/* A block of small rows is filled up to this size. */
-#define QSI_BLOCK_TARGET_BYTES (1u << 20)
-/* Limit of a block, which then has one large row. */
-#define QSI_BLOCK_CONTENT_MAX UINT32_C(0xfff00000)
-
-/* The description of a block file, in memory and in checkpoints. */
-struct qsi_block_file {
-    /* The container of its rows; 0: the rows have several, and each block names its container. */
-    uint64_t owner;
-    uint64_t number; /* with owner, its name; of a stream the offset of its first row */
-    uint64_t salt;   /* random; part of each checksum in the file */
-    /* End of the blocks, or of a sealed file's footer; 0: the file does not exist yet. */
-    uint64_t end;
-    uint64_t last_at; /* offset of the last block, 0: none; of a sealed file that of the footer */
-    uint32_t block_count;
-    bool sealed;  /* it has a footer, and gets no more blocks */
-    bool adopted; /* it was a staged file: owner, offsets and times in it are not the real ones */
-    uint64_t time_us; /* adopted: publication time of its rows */
-};
-
-/* The data of a block in the index: 32 bytes, also in the footer. */
-struct qsi_block_entry {
-    uint64_t first_offset;
-    uint64_t first_time_us;
-    uint64_t at;    /* offset in the file */
-    uint32_t bytes; /* header and content, without padding */
-    uint32_t rows;  /* consecutive offsets */
-};
 
 /* A directory of block files of one kind; opaque.  Threads: any. */
 struct qsi_block_dir;

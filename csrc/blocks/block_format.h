@@ -50,15 +50,21 @@
 #ifndef QSI_BLOCK_FORMAT_H
 #define QSI_BLOCK_FORMAT_H
 
+#include "qstore/env.h"
 #include "qstore/status.h"
 
-#include "block_file.h"
 #include "check.h"
 #include "file_head.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#define QSI_BLOCK_FILE_HEADER_BYTES 4096u /* offset of the first block */
+#define QSI_BLOCK_ROWS_MAX 65536u
+/* A block of small rows is filled up to this size. */
+#define QSI_BLOCK_TARGET_BYTES (1u << 20)
+/* Limit of a block, which then has one large row. */
+#define QSI_BLOCK_CONTENT_MAX UINT32_C(0xfff00000)
 #define QSI_BLOCK_HEAD_BYTES 128u
 #define QSI_BLOCK_UNIT 64u   /* blocks begin at multiples of this */
 #define QSI_BLOCK_PAGE 4096u /* after an end that a checkpoint names, at multiples of this */
@@ -72,6 +78,30 @@ enum qsi_block_time_kind {
 };
 #define QSI_BLOCK_TIME_RUN_BYTES 8u
 #define QSI_BLOCK_ROW_TIME_BYTES 4u
+
+/* The description of a block file, in memory and in checkpoints. */
+struct qsi_block_file {
+    /* The container of its rows; 0: the rows have several, and each block names its container. */
+    uint64_t owner;
+    uint64_t number; /* with owner, its name; of a stream the offset of its first row */
+    uint64_t salt;   /* random; part of each checksum in the file */
+    /* End of the blocks, or of a sealed file's footer; 0: the file does not exist yet. */
+    uint64_t end;
+    uint64_t last_at; /* offset of the last block, 0: none; of a sealed file that of the footer */
+    uint32_t block_count;
+    bool sealed;  /* it has a footer, and gets no more blocks */
+    bool adopted; /* it was a staged file: owner, offsets and times in it are not the real ones */
+    uint64_t time_us; /* adopted: publication time of its rows */
+};
+
+/* The data of a block in the index: 32 bytes, also in the footer. */
+struct qsi_block_entry {
+    uint64_t first_offset;
+    uint64_t first_time_us;
+    uint64_t at;    /* offset in the file */
+    uint32_t bytes; /* header and content, without padding */
+    uint32_t rows;  /* consecutive offsets */
+};
 
 struct qsi_block_head {
     uint64_t salt;
@@ -104,7 +134,6 @@ bool qsi_block_name_parse(struct qsi_block_file *file_out, const char *name, con
  * describes it; decoded data is as in the file until one of these functions converts it. */
 
 #define QSI_BLOCK_STAGED_OWNER UINT64_MAX
-struct qsi_block_head;
 /* Convert to the stream's values; for other files they change nothing. */
 void qsi_block_adopt_head(struct qsi_block_head *head, const struct qsi_block_file *file);
 void qsi_block_adopt_entry(struct qsi_block_entry *entry, const struct qsi_block_file *file);

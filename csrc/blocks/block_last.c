@@ -4,6 +4,8 @@
 #include "alloc.h"
 #include "block_dir.h"
 #include "block_index.h"
+#include "block_load.h"
+#include "block_read.h"
 #include "error.h"
 
 /* Finds entries from the last one back; the file has at least count of them. */

@@ -1,6 +1,7 @@
 /* Blocks in memory: references, and the times of rows. */
+#include "block_view.h"
+
 #include "block_format.h"
-#include "block_read.h"
 #include "check.h"
 #include "le.h"
 
@@ -18,6 +19,17 @@ void qsi_block_view_fini(struct qsi_block_view *view)
 {
     qsi_chunk_unref(view->chunk);
     memset(view, 0, sizeof *view);
+}
+
+void qsi_block_dictionary_fini(struct qsi_block_dictionary *dictionary)
+{
+    qsi_chunk_unref(dictionary->chunk);
+    memset(dictionary, 0, sizeof *dictionary);
+}
+
+size_t qsi_block_chunk_bytes(uint32_t block_bytes)
+{
+    return (size_t)block_bytes + QSI_BLOCK_UNIT;
 }
 
 static uint32_t run_row(const struct qsi_block_view *view, uint32_t run)

@@ -12,6 +12,7 @@
 #include "env_call.h"
 #include "error.h"
 #include "file.h"
+#include "record_head.h"
 
 #include <string.h>
 
