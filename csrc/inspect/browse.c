@@ -14,6 +14,7 @@
 #include "pager.h"
 #include "paging.h"
 #include "priorities.h"
+#include "queue_delays.h"
 #include "queue_life.h"
 #include "queue_take.h"
 #include "wake.h"

@@ -5,6 +5,7 @@
 #include "check.h"
 #include "error.h"
 #include "paging.h"
+#include "queue_delays.h"
 #include "queue_internal.h"
 
 #include <string.h>

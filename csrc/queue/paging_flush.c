@@ -6,6 +6,7 @@
 #include "envelope.h"
 #include "error.h"
 #include "paging.h"
+#include "queue_delays.h"
 #include "queue_internal.h"
 
 #include <string.h>

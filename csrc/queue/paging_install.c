@@ -2,6 +2,8 @@
 #include "alloc.h"
 #include "check.h"
 #include "paging.h"
+#include "queue_columns.h"
+#include "queue_delays.h"
 #include "queue_internal.h"
 #include "queue_publish.h"
 

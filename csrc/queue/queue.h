@@ -245,8 +245,12 @@ static inline uint64_t qsi_queue_first_seq(const struct qsi_queue *queue,
 
 /* ---- its segments and runs: for the floors above and paging ---- */
 
-struct qsi_segment *qsi_queue_segment_at(const struct qsi_queue *queue, uint32_t index)
-    QSI_REQUIRES(qsi_store_mutex);
+static inline struct qsi_segment *qsi_queue_segment_at(const struct qsi_queue *queue,
+                                                       uint32_t index) QSI_REQUIRES(qsi_store_mutex)
+{
+    QS_DCHECK(index < queue->segment_count);
+    return queue->segments[queue->first_segment + index];
+}
 /* The index of the segment with this number, or of the first one behind it. */
 uint32_t qsi_queue_segment_index(const struct qsi_queue *queue, uint64_t number)
     QSI_REQUIRES(qsi_store_mutex);
@@ -264,6 +268,8 @@ static inline struct qsi_run *qsi_queue_run_at(const struct qsi_queue *queue, ui
 /* The run that holds seq; NULL: its content is not in memory. */
 const struct qsi_run *qsi_queue_run_of(struct qsi_queue *queue, uint64_t seq)
     QSI_REQUIRES(qsi_store_mutex);
+/* About how many bytes of live messages are not flushed. */
+uint64_t qsi_queue_unflushed_bytes(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* Inserts a run at its sequence; REQUIRES reserve(1, 0, false). */
 void qsi_queue_insert_run(struct qsi_queue *queue, struct qsi_run *run)
     QSI_REQUIRES(qsi_store_mutex);

@@ -1,6 +1,7 @@
 /* Debug builds: is the whole of a queue what the files of this floor say it is?  What each of them
  * keeps true step by step is looked at here together, from the bits on. */
 #include "check.h"
+#include "queue_columns.h"
 #include "queue_internal.h"
 #include "work.h"
 

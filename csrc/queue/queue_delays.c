@@ -2,11 +2,12 @@
  * message is live, and neither ready nor out; its due time stands in the state of its segment,
  * in memory as on the disk; a heap in each segment has the one that is due first at its top, of
  * equal ones that of the lowest sequence; segment->earliest_due is not behind it. */
+#include "queue_delays.h"
+
 #include "alloc.h"
 #include "check.h"
+#include "queue_columns.h"
 #include "queue_internal.h"
-#include "queue_publish.h"
-#include "queue_take.h"
 
 #include <string.h>
 

@@ -83,7 +83,7 @@ static inline void qsi_queue_update_earliest(struct qsi_queue *queue, uint64_t e
     }
 }
 
-/* ---- segments (queue_segments.c) ---- */
+/* ---- segments (queue_find.c, queue_segments.c) ---- */
 
 /* Which slots of a word have been given out. */
 uint64_t qsi_segment_assigned(const struct qsi_queue *queue, const struct qsi_segment *segment,
@@ -113,8 +113,11 @@ static inline bool qsi_segment_is_reported(const struct qsi_segment *segment)
 void qsi_segment_free_state(struct qsi_budget *budget, struct qsi_segment *segment)
     QSI_REQUIRES(qsi_store_mutex);
 /* NULL: there is none. */
-struct qsi_segment *qsi_queue_last_segment(const struct qsi_queue *queue)
-    QSI_REQUIRES(qsi_store_mutex);
+static inline struct qsi_segment *qsi_queue_last_segment(const struct qsi_queue *queue)
+    QSI_REQUIRES(qsi_store_mutex)
+{
+    return queue->segment_count > 0 ? qsi_queue_segment_at(queue, queue->segment_count - 1) : NULL;
+}
 /* A segment without state behind the others. */
 qs_status qsi_queue_append_segment(struct qsi_queue *queue, uint64_t number,
                                    struct qsi_segment **segment_out)
@@ -182,74 +185,16 @@ void qsi_queue_release_later(struct qsi_queue *queue, struct qsi_segment *segmen
 void qsi_queue_let_go(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
                       uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
 
-/* ---- columns (queue_columns.c) ---- */
-
-/* Room for the columns that the queue wants of the next count messages. */
-qs_status qsi_queue_cover_columns(struct qsi_queue *queue, uint64_t count)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Notes them for the run's messages [row, row + count), in slots from slot on. */
-void qsi_queue_update_columns(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
-                              const struct qsi_run *run, uint32_t row, uint32_t count)
-    QSI_REQUIRES(qsi_store_mutex);
-static inline bool qsi_queue_wants_columns(const struct qsi_queue *queue)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    return queue->ttl_us != QSI_NEVER || queue->counts_bytes;
-}
-/* Of the bodies of a segment's ready messages; 0 where they are not counted. */
-uint64_t qsi_segment_ready_bytes(const struct qsi_queue *queue, const struct qsi_segment *segment)
-    QSI_REQUIRES(qsi_store_mutex);
-/* Columns that were loaded count in the budget from now on. */
-void qsi_queue_count_columns(struct qsi_queue *queue, const struct qsi_segment *segment)
-    QSI_REQUIRES(qsi_store_mutex);
-/* Messages of one word come back: those that were to expire at once have had their time. */
-void qsi_queue_end_grace(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                         uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
-/* Messages of one word became ready, or are not any more. */
-void qsi_queue_count_ready(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                           uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
-void qsi_queue_count_unready(struct qsi_queue *queue, const struct qsi_segment *segment,
-                             uint32_t word, uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
-
-/* ---- delays (queue_delays.c) ---- */
-
-/* Of the run's messages [row, row + count), just counted as ready in slots from slot on, those
- * that are not due yet are delayed. */
-void qsi_queue_update_dues(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
-                           const struct qsi_run *run, uint32_t row, uint32_t count)
-    QSI_REQUIRES(qsi_store_mutex);
-/* The delays with room for word_count words; NULL: out of memory.  What there was stays the
- * caller's. */
-struct qsi_delays *qsi_delays_widen(const struct qsi_delays *delays, uint32_t old_word_count,
-                                    uint32_t word_count);
-void qsi_delays_free(struct qsi_delays *delays);
-/* What the delays of a segment with so many slots take of the budget. */
-static inline uint64_t qsi_delays_ram(uint64_t slots)
-{
-    return slots / 8 + slots * (sizeof(uint64_t) + sizeof(uint16_t));
-}
-/* Delayed messages of one word are ready, or not delayed any more because they are settled. */
-void qsi_queue_undelay(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                       uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
-void qsi_queue_forget_delayed(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                              uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
-/* A state that was loaded: which of its live messages are delayed.  dues: by slot from word_base
- * on. */
-qs_status qsi_queue_install_dues(struct qsi_queue *queue, struct qsi_segment *segment,
-                                 const uint64_t *dues) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* A column of all slots of the segment, in memory of its own; NULL: out of memory. */
-uint64_t *qsi_segment_copy_dues(const struct qsi_segment *segment, uint32_t words)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-
-/* ---- settling (queue_take.c) ---- */
+/* ---- taking (queue_take.c) ---- */
 
 /* Some messages of a word that were not ready are, in the counts of the queue. */
 void qsi_queue_count_in_ready(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
                               uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
-
 /* Ready messages of one word are out. */
 void qsi_queue_reserve_removal(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
                                uint64_t mask) QSI_REQUIRES(qsi_store_mutex);
+
+/* ---- settling (queue_settle.c) ---- */
 
 /* Settles all that is ready or delayed in a segment whose state is on the disk: nothing of it is
  * in memory. */
@@ -258,6 +203,9 @@ void qsi_queue_settle_unloaded(struct qsi_queue *queue, struct qsi_segment *segm
 /* Settles what is ready or delayed among slots [from, to).  REQUIRES state. */
 void qsi_queue_settle_waiting(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t from,
                               uint32_t to) QSI_REQUIRES(qsi_store_mutex);
+
+/* ---- counting of deliveries (queue_deliveries.c) ---- */
+
 /* One more delivery for each message, or one less; without memory it does not count. */
 void qsi_segment_count_deliveries(const struct qsi_queue *queue, struct qsi_segment *segment,
                                   uint32_t word, uint64_t mask) QSI_REQUIRES(qsi_store_mutex);

@@ -5,6 +5,8 @@
 
 #include "alloc.h"
 #include "check.h"
+#include "queue_columns.h"
+#include "queue_delays.h"
 #include "queue_internal.h"
 
 #define SINGLES_FIRST 8
@@ -43,6 +45,17 @@ qs_status qsi_queue_reserve(struct qsi_container *container, uint32_t run_count,
     return queue->container.durable && any_transient && message_count > 0
                ? cover_transient(queue, message_count)
                : QS_OK;
+}
+
+qs_status qsi_queue_reserve_times(struct qsi_container *container, const uint8_t *record,
+                                  uint64_t count)
+{
+    struct qsi_queue *queue = qsi_as_queue(container);
+
+    if (qsi_messages_has_expiration(record)) {
+        QS_TRY(qsi_queue_reserve_expiries(queue, count));
+    }
+    return qsi_messages_has_due(record) ? qsi_queue_reserve_dues(queue, count) : QS_OK;
 }
 
 /* Of a durable queue: which of the run's messages [row, row + count), in slots from slot on, end

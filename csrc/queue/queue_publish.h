@@ -20,22 +20,13 @@ qs_status qsi_queue_reserve_message(struct qsi_container *container, struct qsi_
 uint64_t qsi_queue_push_message(struct qsi_container *container, struct qsi_chunk *chunk,
                                 uint32_t record_at, uint32_t ram_bytes, bool journalled,
                                 bool stored) QSI_REQUIRES(qsi_store_mutex);
-/* Room to note when the next count messages expire, which say so themselves; REQUIRES the other
- * room. */
-qs_status qsi_queue_reserve_expiries(struct qsi_queue *queue, uint64_t count)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Room to note when the next count messages are due, which say so themselves; REQUIRES the other
- * room. */
-qs_status qsi_queue_reserve_dues(struct qsi_queue *queue, uint64_t count)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Both, as far as the record says such a thing of its rows. */
+/* Room to note when the next count messages expire and are due, as far as the record says so of
+ * its rows; REQUIRES the other room. */
 qs_status qsi_queue_reserve_times(struct qsi_container *container, const uint8_t *record,
                                   uint64_t count) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Begins at seq: what is below was flushed.  REQUIRES that nothing is in memory. */
 void qsi_queue_start_at(struct qsi_container *container, uint64_t seq)
     QSI_REQUIRES(qsi_store_mutex);
-/* About how many bytes of live messages are not flushed. */
-uint64_t qsi_queue_unflushed_bytes(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* About what a checkpoint would write of it at most. */
 uint64_t qsi_queue_checkpoint_bytes(const struct qsi_queue *queue) QSI_REQUIRES(qsi_store_mutex);
 /* Gives out no sequence below seq any more (recovery: transient messages left gaps; checkpoints:

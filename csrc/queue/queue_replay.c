@@ -5,6 +5,7 @@
 
 #include "check.h"
 #include "error.h"
+#include "queue_delays.h"
 #include "queue_internal.h"
 #include "queue_publish.h"
 #include "queue_records.h"

@@ -8,7 +8,6 @@
 #include "paging.h"
 #include "properties.h"
 #include "queue_internal.h"
-#include "queue_publish.h"
 
 #include <string.h>
 

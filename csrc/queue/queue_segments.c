@@ -1,24 +1,15 @@
-/* Segments: the bitmaps with the states of messages, the array of segments by number, room for new
- * messages, and retiring.  Invariants: segments are in order of their numbers; a segment's counts
- * are those of its bitmaps, which cover words [word_base, word_base + word_count), with everything
- * before settled and nothing after assigned; the segment of next_seq has its state in memory if it
- * exists; a segment with running jobs is not retired. */
+/* Segments: memory for the states of messages, room for new messages, and retiring.  Invariants:
+ * segments are in order of their numbers; a segment's counts are those of its bitmaps, which cover
+ * words [word_base, word_base + word_count), with everything before settled and nothing after
+ * assigned; the segment of next_seq has its state in memory if it exists; a segment with running
+ * jobs is not retired. */
 #include "alloc.h"
 #include "check.h"
+#include "queue_columns.h"
+#include "queue_delays.h"
 #include "queue_internal.h"
 
 #include <string.h>
-
-/* Most of many queues have few messages: their first memory is small, and doubles. */
-#define POINTERS_FIRST 2u
-
-void qsi_queue_shared_init(struct qsi_queue_shared *shared, uint32_t entries)
-{
-    memset(shared, 0, sizeof *shared);
-    shared->entries = entries;
-    qsi_list_init(&shared->releasing);
-    qsi_list_init(&shared->retired);
-}
 
 /* ---- the state of a segment ---- */
 
@@ -36,73 +27,7 @@ static uint64_t state_ram(const struct qsi_segment *segment) QSI_REQUIRES(qsi_st
                      (segment->delays != NULL ? qsi_delays_ram(slots) : 0);
 }
 
-uint64_t qsi_segment_assigned(const struct qsi_queue *queue, const struct qsi_segment *segment,
-                              uint32_t word)
-{
-    uint32_t first_slot = word * QSI_WORD_BITS;
-    uint64_t word_seq = qsi_segment_first_seq(queue->shared, segment) + first_slot;
-    uint64_t given =
-        queue->container.next_seq > word_seq ? queue->container.next_seq - word_seq : 0;
-    uint32_t slots = queue->shared->entries - first_slot;
-
-    QS_DCHECK(first_slot < queue->shared->entries);
-    return qsi_low_bits(given < slots ? given : slots);
-}
-
-uint64_t qsi_segment_live(const struct qsi_queue *queue, const struct qsi_segment *segment,
-                          uint32_t word)
-{
-    uint32_t at = word - segment->word_base;
-
-    if (word < segment->word_base || at >= segment->word_count) {
-        return 0;
-    }
-    return ~segment->settled[at] & qsi_segment_assigned(queue, segment, word);
-}
-
-uint64_t qsi_segment_ready(const struct qsi_queue *queue, const struct qsi_segment *segment,
-                           uint32_t word)
-{
-    uint32_t at = word - segment->word_base;
-    uint64_t hidden;
-
-    if (word < segment->word_base || at >= segment->word_count) {
-        return 0;
-    }
-    hidden = segment->settled[at] | segment->out[at];
-    if (QS_UNLIKELY(segment->delays != NULL)) {
-        hidden |= segment->delays->bits[at];
-    }
-    return ~hidden & qsi_segment_assigned(queue, segment, word);
-}
-
-uint64_t qsi_segment_seen_before(const struct qsi_segment *segment, uint32_t word)
-{
-    uint32_t at = word - segment->word_base;
-    uint64_t seen = segment->seen[at];
-
-    QS_DCHECK(segment->settled != NULL && at < segment->word_count);
-    for (uint64_t out = seen & segment->out[at]; out != 0; out &= out - 1) {
-        uint32_t slot = word * QSI_WORD_BITS + (uint32_t)__builtin_ctzll(out);
-        bool counted = slot < segment->seen_end ||
-                       (segment->deliveries != NULL &&
-                        segment->deliveries[slot - segment->word_base * QSI_WORD_BITS] > 0);
-        if (!counted) {
-            seen &= ~(out & -out);
-        }
-    }
-    return seen;
-}
-
-void qsi_segment_dirty_state(struct qsi_segment *segment)
-{
-    segment->state_dirty = segment->transients_dirty = true;
-    segment->told_end = 0;
-    segment->state_version += 1;
-}
-
-/* A column of old_count values with room for count, in memory of its own; the new part is filled
- * with fill. */
+/* A longer copy of a column; fill: each byte of the new part.  NULL: out of memory. */
 static void *widen_column(const void *column, size_t old_bytes, size_t bytes, int fill)
 {
     uint8_t *wide = qsi_alloc(bytes);
@@ -115,7 +40,6 @@ static void *widen_column(const void *column, size_t old_bytes, size_t bytes, in
     return wide;
 }
 
-/* Widens the bitmaps to word_count words from their base on. */
 /* The columns of a segment's state; NULL: it has none, but for the bits. */
 struct columns {
     uint64_t *bits; /* settled, out, seen: one behind the other */
@@ -173,6 +97,7 @@ static qs_status widen_columns(struct columns *columns, const struct qsi_segment
     return QS_OK;
 }
 
+/* Widens the columns to word_count words from their base on. */
 static qs_status widen(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word_count)
     QSI_REQUIRES(qsi_store_mutex)
 {
@@ -250,69 +175,6 @@ void qsi_segment_free(struct qsi_segment *segment)
 }
 
 /* ---- the array of segments ---- */
-
-struct qsi_segment *qsi_queue_segment_at(const struct qsi_queue *queue, uint32_t index)
-{
-    QS_DCHECK(index < queue->segment_count);
-    return queue->segments[queue->first_segment + index];
-}
-
-uint32_t qsi_queue_segment_index(const struct qsi_queue *queue, uint64_t number)
-{
-    uint32_t low = 0;
-    uint32_t high = queue->segment_count;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (qsi_queue_segment_at(queue, middle)->number < number) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-struct qsi_segment *qsi_queue_find_segment(const struct qsi_queue *queue, uint64_t number)
-{
-    uint32_t index = qsi_queue_segment_index(queue, number);
-
-    return index < queue->segment_count && qsi_queue_segment_at(queue, index)->number == number
-               ? qsi_queue_segment_at(queue, index)
-               : NULL;
-}
-
-struct qsi_segment *qsi_queue_last_segment(const struct qsi_queue *queue)
-{
-    return queue->segment_count > 0 ? qsi_queue_segment_at(queue, queue->segment_count - 1) : NULL;
-}
-
-qs_status qsi_reserve_pointers(void ***items_io, uint32_t *first_io, uint32_t used,
-                               uint32_t *capacity_io, uint32_t count)
-{
-    uint32_t capacity = *capacity_io < POINTERS_FIRST ? POINTERS_FIRST : *capacity_io;
-    void **items = *items_io;
-
-    QS_DCHECK(*first_io + used <= *capacity_io);
-    if (*first_io + used + count <= *capacity_io) {
-        return QS_OK;
-    }
-    if (*first_io > *capacity_io / 2) { /* the front half is free: move down */
-        memmove(items, items + *first_io, used * sizeof *items);
-        *first_io = 0;
-        return qsi_reserve_pointers(items_io, first_io, used, capacity_io, count);
-    }
-    while (capacity < *first_io + used + count) {
-        capacity *= 2;
-    }
-    items = qsi_realloc(items, capacity * sizeof *items);
-    if (items == NULL) {
-        return QS_ENOMEM;
-    }
-    *items_io = items;
-    *capacity_io = capacity;
-    return QS_OK;
-}
 
 static qs_status reserve_segments(struct qsi_queue *queue, uint32_t count)
     QSI_REQUIRES(qsi_store_mutex)

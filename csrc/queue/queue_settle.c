@@ -3,6 +3,8 @@
 #include "queue_settle.h"
 
 #include "check.h"
+#include "queue_columns.h"
+#include "queue_delays.h"
 #include "queue_internal.h"
 #include "queue_take.h"
 

@@ -71,31 +71,6 @@ struct qsi_expiry_walk {
 bool qsi_queue_reserve_expired(struct qsi_queue *queue, struct qsi_expiry_walk *walk,
                                struct qsi_stretch *stretch_out)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* For the message with that sequence, whose state is in memory, in a queue that counts bytes. */
-uint32_t qsi_queue_body_bytes(const struct qsi_queue *queue, uint64_t seq)
-    QSI_REQUIRES(qsi_store_mutex);
-
-/* ---- messages that are not to be delivered yet ---- */
-
-/* Reserves room to delay messages of the segment, whose state is in memory: delay cannot fail
- * then. */
-qs_status qsi_segment_cover_delays(struct qsi_queue *queue, struct qsi_segment *segment)
-    QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Delays ready messages of one word until due_us.  REQUIRES that room. */
-void qsi_queue_delay(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t word,
-                     uint64_t mask, uint64_t due_us) QSI_REQUIRES(qsi_store_mutex);
-/* Delayed messages that are due are ready, count_max at most, those of the first sequences first.
- * Returns how many.  *lacks_state_out: the first segment that has some and whose state is not in
- * memory, or NULL.  queue->earliest is right when fewer than count_max were found. */
-uint64_t qsi_queue_release_due(struct qsi_queue *queue, uint64_t now_us, uint64_t count_max,
-                               struct qsi_segment **lacks_state_out) QSI_REQUIRES(qsi_store_mutex);
-/* The state cannot be read: all delayed messages count as ready, so that the call that comes for
- * them gets the error. */
-void qsi_queue_release_unread(struct qsi_queue *queue, struct qsi_segment *segment)
-    QSI_REQUIRES(qsi_store_mutex);
-/* The due time of the delayed message in a slot. */
-uint64_t qsi_segment_due(const struct qsi_segment *segment, uint32_t slot)
-    QSI_REQUIRES(qsi_store_mutex);
 
 /* ---- segments whose state cannot be read ---- */
 

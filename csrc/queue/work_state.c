@@ -6,6 +6,7 @@
 #include "alloc.h"
 #include "check.h"
 #include "error.h"
+#include "queue_delays.h"
 #include "queue_internal.h"
 #include "queue_take.h"
 #include "work_kind.h"

@@ -26,7 +26,7 @@ SOURCES = {
 
 # The modules (a .c file and its header) of the largest circle inside each floor.
 CIRCLES = {
-    "queue": 7,
+    ,
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@
 #include "error.h"
 #include "limits.h"
 #include "notify.h"
+#include "queue_delays.h"
 #include "queue_life.h"
 #include "queue_take.h"
 #include "record.h"

@@ -8,6 +8,7 @@
 #include "limits.h"
 #include "message_rules.h"
 #include "pager.h"
+#include "queue_delays.h"
 #include "queue_life.h"
 #include "queue_take.h"
 #include "record.h"

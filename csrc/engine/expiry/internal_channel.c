@@ -6,6 +6,7 @@
 #include "deliveries.h"
 #include "error.h"
 #include "event_fd.h"
+#include "queue_columns.h"
 #include "queue_life.h"
 #include "queue_take.h"
 #include "removals.h"

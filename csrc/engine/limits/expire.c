@@ -8,6 +8,7 @@
 #include "notify.h"
 #include "pager.h"
 #include "paging.h"
+#include "queue_delays.h"
 #include "queue_life.h"
 #include "queue_take.h"
 #include "turns.h"

@@ -3,7 +3,7 @@
 
 #include "check.h"
 #include "clock.h"
-#include "queue_take.h"
+#include "queue_columns.h"
 #include "wake.h"
 
 bool qsi_is_too_much(const struct qsi_store_queue *queue, uint64_t ready, uint64_t body_bytes)

@@ -7,6 +7,8 @@
 #include "priorities.h"
 #include "publishing.h"
 #include "pushed.h"
+#include "queue_columns.h"
+#include "queue_delays.h"
 #include "queue_life.h"
 #include "queue_publish.h"
 #include "tx.h"

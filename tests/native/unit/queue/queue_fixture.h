@@ -10,6 +10,7 @@
 #include "properties.h"
 #include "qs_test_alloc.h"
 #include "qs_test_dirs.h"
+#include "queue_columns.h"
 #include "queue_publish.h"
 #include "splitmix.h"
 

@@ -2,6 +2,7 @@
  *
  * The random part pushes, takes, requeues, settles, lets expire, trims, pages and restores in
  * any order, and compares after each step.  Its seed is printed and is the first argument. */
+#include "queue_columns.h"
 #include "queue_internal.h"
 #include "queue_jobs_fixture.h"
 #include "queue_publish.h"
