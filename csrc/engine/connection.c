@@ -62,7 +62,7 @@ void qsi_channel_shut(struct qs_channel *channel)
     qsi_channel_notify_shut(channel);
     qsi_list_remove(&channel->in_connection);
     qsi_tx_drop(channel);
-    qsi_settle_tags(channel, 1, channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
+    qsi_requeue_tags(channel, 1, channel->unacked.last_tag);
     qsi_hand_back_withheld(channel);
     qsi_bring_back_aside(channel);
     qsi_drop_consumers(channel);

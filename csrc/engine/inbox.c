@@ -350,7 +350,7 @@ static void take_asked(struct looking *looking, const struct one *one)
         return;
     }
     owned.begun = BEGUN_NOW;
-    qsi_inbox_name_turn(&owned.name, QSI_INBOX_OWNED);
+    qsi_inbox_name_own(&owned.name);
     status = qsi_env_rename(store->env, store->inbox.dir, one->name.text, owned.name.text, &error);
     if (status == QS_OK) {
         take_owned(looking, &owned);  /* which looks at the clock again */

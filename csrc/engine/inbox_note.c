@@ -34,11 +34,11 @@ void qsi_inbox_name_make(struct qsi_inbox_name *name, uint64_t expires_us, uint6
     (void)bytes;
 }
 
-void qsi_inbox_name_turn(struct qsi_inbox_name *name, const char *ending)
+void qsi_inbox_name_own(struct qsi_inbox_name *name)
 {
     QS_DCHECK(strlen(name->text) > NAME_FRONT_BYTES);
     (void)snprintf(name->text + NAME_FRONT_BYTES, sizeof name->text - NAME_FRONT_BYTES, "%s",
-                   ending);
+                   QSI_INBOX_OWNED);
 }
 
 bool qsi_inbox_name_read(const char *name, uint64_t *expires_us_out, const char **ending_out)

@@ -87,7 +87,7 @@ static qs_status name_it(struct qs_request *request, uint64_t timeout_ns, qs_err
         timeout_us < UINT64_MAX / 2 - now_us ? now_us + timeout_us : UINT64_MAX / 2;
     qsi_inbox_name_make(&request->asked, request->expires_us, number, QSI_INBOX_ASKS);
     request->owned = request->asked;
-    qsi_inbox_name_turn(&request->owned, QSI_INBOX_OWNED);
+    qsi_inbox_name_own(&request->owned);
     return QS_OK;
 }
 

@@ -114,7 +114,7 @@ static qs_status fail_listen(qs_error *error, int os_errno, const char *address)
 /* Returns the descriptor, or -1 with errno set. */
 static int listen_at(const struct sockaddr *address, socklen_t address_bytes)
 {
-    int fd = qsi_net_socket(address->sa_family, SOCK_STREAM);
+    int fd = qsi_net_socket(address->sa_family);
     int one = 1;
     bool is_unix = address->sa_family == AF_UNIX;
     int failed;
@@ -154,7 +154,7 @@ static bool is_stale(const struct sockaddr_un *address)
     if (lstat(address->sun_path, &stat) != 0 || !S_ISSOCK(stat.st_mode)) {
         return false;
     }
-    fd = qsi_net_socket(AF_UNIX, SOCK_STREAM);
+    fd = qsi_net_socket(AF_UNIX);
     is_refused = fd >= 0 && connect(fd, (const void *)address, sizeof *address) != 0 &&
                  errno == ECONNREFUSED;
     qsi_net_close(fd);

@@ -96,12 +96,12 @@ static int record(int fd)
     return fd;
 }
 
-int qsi_net_socket(int family, int type)
+int qsi_net_socket(int family)
 {
     int fd;
 
     pthread_mutex_lock(&process.mutex);
-    fd = record(socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    fd = record(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     pthread_mutex_unlock(&process.mutex);
     return fd;
 }

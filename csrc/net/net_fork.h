@@ -14,9 +14,9 @@ uint32_t qsi_net_fork_generation(void);
 /* Call it before the first socket of a process. */
 void qsi_net_fork_prepare(void);
 
-/* Creates a socket, non-blocking and close-on-exec; -1 with errno set.  qsi_net_accept does
- * likewise. */
-int qsi_net_socket(int family, int type);
+/* Creates a socket for a stream, non-blocking and close-on-exec; -1 with errno set.  qsi_net_accept
+ * does likewise. */
+int qsi_net_socket(int family);
 int qsi_net_accept(int listener_fd, struct sockaddr *peer_out, unsigned *peer_bytes);
 /* Registers a descriptor that the caller made; false: no memory, and fd is closed. */
 bool qsi_net_adopt(int fd);

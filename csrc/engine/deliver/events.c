@@ -322,7 +322,7 @@ static qs_status deliver_next(struct qs_channel *channel, struct qsi_store_consu
         if (consumer == NULL) {
             return QS_EEMPTY;
         }
-        QS_TRY(qsi_make_settle_room(channel, consumer->no_ack, 1, &released, wait, error));
+        QS_TRY(qsi_make_settle_room(channel, consumer->no_ack, &released, wait, error));
         if (released) {
             continue;
         }

@@ -30,18 +30,16 @@
 
 /* ---- one message ---- */
 
-qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t count,
-                               bool *released_out, enum qsi_wait wait, qs_error *error)
+qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, bool *released_out,
+                               enum qsi_wait wait, qs_error *error)
 {
-    uint64_t bytes = count * QSI_SETTLE_BYTES;
-
     QS_ASSERT_HELD(&channel->store->mutex);
     *released_out = false;
     if (!no_ack) {
         return QS_OK;
     }
-    QS_TRY(qsi_commit_make_room(channel->store, bytes, bytes, QSI_ROOM_SETTLE, released_out, wait,
-                                error));
+    QS_TRY(qsi_commit_make_room(channel->store, QSI_SETTLE_BYTES, QSI_SETTLE_BYTES, QSI_ROOM_SETTLE,
+                                released_out, wait, error));
     if (channel->closed) {
         return qsi_fail(error, QS_ECHANNEL_CLOSED, "the channel was closed meanwhile");
     }
@@ -178,7 +176,7 @@ static qs_status take_one(struct qs_channel *channel, struct qsi_slice name, boo
     bool released = false;
 
     for (;;) {
-        QS_TRY(qsi_make_settle_room(channel, no_ack, 1, &released, wait, error));
+        QS_TRY(qsi_make_settle_room(channel, no_ack, &released, wait, error));
         QS_TRY(qsi_require_queue(channel, name, &queue, error));
         QS_TRY(qsi_refuse_stream(channel->store, queue, "basic.get", error));
         qsi_record_use(channel->store, queue);

@@ -19,10 +19,10 @@ qs_status qsi_deliver_dealt(struct qs_channel *channel, struct qsi_store_deal de
                             qs_message *message_out, struct qsi_body *body_out, bool *released_out,
                             enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* May release the lock meanwhile, and reports that.  Reserves room to settle as many messages at
- * once. */
-qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, uint64_t count,
-                               bool *released_out, enum qsi_wait wait, qs_error *error)
+/* May release the lock meanwhile, and reports that.  Without acknowledgements it reserves room to
+ * settle one message. */
+qs_status qsi_make_settle_room(struct qs_channel *channel, bool no_ack, bool *released_out,
+                               enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 
 #endif

@@ -241,7 +241,7 @@ static qs_status wait_for_first(struct get_batch *get, uint64_t timeout_ns,
 
     for (*queue_out = NULL;;) {
         QS_TRY(check_open(channel, error));
-        QS_TRY(qsi_make_settle_room(channel, get->no_ack, 1, &released, QSI_MAY_WAIT, error));
+        QS_TRY(qsi_make_settle_room(channel, get->no_ack, &released, QSI_MAY_WAIT, error));
         QS_TRY(qsi_require_queue(channel, get->queue, &queue, error));
         QS_TRY(qsi_refuse_stream(channel->store, queue, "basic.get", error));
         qsi_record_use(store, queue);

@@ -340,12 +340,11 @@ qs_status qsi_settle_surely(struct qs_channel *channel, uint64_t first_tag, uint
     return QS_OK;
 }
 
-void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                     uint8_t kind)
+void qsi_requeue_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag)
 {
     QS_ASSERT_HELD(&channel->store->mutex);
-    qsi_settle_within(channel, first_tag, last_tag, kind, 0,
-                      qsi_settle_bytes(channel, first_tag, last_tag, kind));
+    qsi_settle_within(channel, first_tag, last_tag, QSI_SETTLE_REQUEUE, 0,
+                      qsi_settle_bytes(channel, first_tag, last_tag, QSI_SETTLE_REQUEUE));
 }
 
 void qsi_settle_no_ack(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,

@@ -17,10 +17,10 @@ uint32_t qsi_settle_into(struct qs_channel *channel, uint64_t first_tag, uint64_
 /* Reserves room to delay the messages of these tags: qsi_settle_into cannot fail then. */
 qs_status qsi_settle_cover_delays(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                                   qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* The same, and appends the records to the journal if possible. */
-void qsi_settle_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
-                     uint8_t kind) QSI_REQUIRES(qsi_store_mutex);
-/* The same with room in the journal, or not at all.  May release the lock. */
+/* Requeues the messages of these tags, and appends the records to the journal if possible. */
+void qsi_requeue_tags(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag)
+    QSI_REQUIRES(qsi_store_mutex);
+/* Settles with room in the journal, or not at all.  May release the lock. */
 qs_status qsi_settle_with_room(struct qs_channel *channel, uint64_t first_tag, uint64_t last_tag,
                                uint8_t kind, enum qsi_wait wait, qs_error *error)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;

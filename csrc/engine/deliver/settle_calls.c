@@ -264,7 +264,7 @@ static qs_status recover(struct qs_channel *channel, enum qsi_wait wait, qs_erro
                                     error));
     }
     while (qsi_unacked_next_free(&channel->unacked, last + 1, &first, &last)) {
-        qsi_settle_tags(channel, first, last, QSI_SETTLE_REQUEUE);
+        qsi_requeue_tags(channel, first, last);
     }
     qsi_hand_back_withheld(channel);
     qsi_bring_back_aside(channel);

@@ -162,7 +162,7 @@ void qsi_removals_shut(struct qs_store *store)
     unreserve(store, &store->removals.leaving);
     unreserve(store, &store->removals.fresh);
     unreserve(store, &store->removals.stuck);
-    qsi_settle_tags(internal_channel, 1, internal_channel->unacked.last_tag, QSI_SETTLE_REQUEUE);
+    qsi_requeue_tags(internal_channel, 1, internal_channel->unacked.last_tag);
     QS_ASSERT(internal_channel->unacked.outstanding_count == 0);
     qsi_buf_clear(&store->removals.leaving);
     store->removals.leaving_at = 0;

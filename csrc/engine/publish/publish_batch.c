@@ -162,7 +162,7 @@ static qs_status write_directly(struct qsi_batch *batch, struct qsi_direct_write
     }
     /* While this call holds the job, no checkpoint can make room. */
     if (direct->job != NULL && (make_room(batch, QSI_MUST_NOT_WAIT, NULL) != QS_OK ||
-                                !qsi_direct_may_accept(store, &batch->pending_records, direct))) {
+                                !qsi_direct_may_accept(direct, &batch->pending_records))) {
         qsi_direct_forget(store, direct);
     }
     return direct->job != NULL ? QS_OK : make_room(batch, QSI_MAY_WAIT, error);

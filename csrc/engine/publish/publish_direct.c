@@ -208,17 +208,13 @@ void qsi_direct_write(struct qs_store *store, const struct qsi_pending_records *
     }
 }
 
-bool qsi_direct_may_accept(struct qs_store *store,
-                           const struct qsi_pending_records *pending_records,
-                           const struct qsi_direct_write *direct)
+bool qsi_direct_may_accept(const struct qsi_direct_write *direct,
+                           const struct qsi_pending_records *pending_records)
 {
-    uint64_t bytes;
-
-    QS_ASSERT_HELD(&store->mutex);
     QS_DCHECK(direct->job != NULL);
-    bytes = qsi_stream_direct_bytes(direct->job);
     return !direct->queue->deleted && qsi_stream_direct_is_next(direct->job) &&
-           bytes <= pending_records->entry_bytes_max; /* for which there is room */
+           /* for which there is room: */
+           qsi_stream_direct_bytes(direct->job) <= pending_records->entry_bytes_max;
 }
 
 qs_status qsi_direct_reserve(struct qs_store *store, struct qsi_direct_write *direct,

@@ -35,9 +35,9 @@ void qsi_direct_write(struct qs_store *store, const struct qsi_pending_records *
     QSI_REQUIRES(qsi_store_mutex);
 /* Whether the written blocks are the next ones of the stream, and there is room for the record that
  * names them.  If not, they are to be forgotten. */
-bool qsi_direct_may_accept(struct qs_store *store,
-                           const struct qsi_pending_records *pending_records,
-                           const struct qsi_direct_write *direct) QSI_REQUIRES(qsi_store_mutex);
+bool qsi_direct_may_accept(const struct qsi_direct_write *direct,
+                           const struct qsi_pending_records *pending_records)
+    QSI_REQUIRES(qsi_store_mutex);
 /* Nothing else takes room for journalled records between this and accept.  QS_ENOMEM. */
 qs_status qsi_direct_reserve(struct qs_store *store, struct qsi_direct_write *direct,
                              qs_error *error) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
