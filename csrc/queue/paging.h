@@ -146,9 +146,8 @@ struct qsi_state_write {
     bool is_part;  /* assigned slots are left out: in memory the state goes on */
     bool is_named; /* by the running checkpoint, which syncs the file */
 };
-/* The next segment, from number on, whose changed state could be dropped if it were written;
- * NULL: none. */
-struct qsi_segment *qsi_queue_dirty_state(const struct qsi_queue *queue, uint64_t number)
+/* The first segment whose changed state could be dropped if it were written; NULL: none. */
+struct qsi_segment *qsi_queue_dirty_state(const struct qsi_queue *queue)
     QSI_REQUIRES(qsi_store_mutex);
 /* Writes all areas that do not have the present state, so that it can leave memory. */
 qs_status qsi_state_write_begin(struct qsi_state_write *write, struct qsi_queue *queue,

@@ -128,9 +128,9 @@ void qsi_queue_drop_states(struct qsi_container *container)
     }
 }
 
-struct qsi_segment *qsi_queue_dirty_state(const struct qsi_queue *queue, uint64_t number)
+struct qsi_segment *qsi_queue_dirty_state(const struct qsi_queue *queue)
 {
-    uint32_t droppable = first_droppable(queue), i = qsi_queue_segment_index(queue, number);
+    uint32_t droppable = first_droppable(queue), i = 0;
     struct qsi_segment *segment;
 
     do {

@@ -169,7 +169,7 @@ qs_status qsi_queue_begin_flush(struct qsi_container *container, uint64_t bytes_
 qs_status qsi_queue_begin_state(struct qsi_container *container, struct qsi_job **job_out)
 {
     struct qsi_queue *queue = qsi_as_queue(container);
-    struct qsi_segment *segment = qsi_queue_dirty_state(queue, 0);
+    struct qsi_segment *segment = qsi_queue_dirty_state(queue);
     struct qsi_state_job *job;
 
     if (segment == NULL) {

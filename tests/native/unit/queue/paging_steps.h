@@ -273,7 +273,7 @@ static inline void advance_write(struct run *run)
     struct qsi_segment *segment;
 
     if (!run->writing.begun) {
-        segment = qsi_queue_dirty_state(&fixture->queue, 0);
+        segment = qsi_queue_dirty_state(&fixture->queue);
         if (segment != NULL) {
             QS_CHECK_OK(qsi_state_write_begin(&run->write, &fixture->queue, segment));
             run->writing = (struct job){true, false};

@@ -53,7 +53,7 @@ static inline void drop_states(struct fixture *fixture)
 {
     struct qsi_segment *segment;
 
-    while ((segment = qsi_queue_dirty_state(&fixture->queue, 0)) != NULL) {
+    while ((segment = qsi_queue_dirty_state(&fixture->queue)) != NULL) {
         struct qsi_state_write write;
         QS_CHECK_OK(qsi_state_write_begin(&write, &fixture->queue, segment));
         QS_CHECK_OK(

@@ -48,7 +48,7 @@ QS_TEST(test_every_allocation_may_fail)
         QS_CHECK(fixture.queue.container.flushed_seq == 320);
         qsi_queue_drop_content(&fixture.queue.container, 0, UINT64_MAX);
         for (struct qsi_segment *segment;
-             (segment = qsi_queue_dirty_state(&fixture.queue, 0)) != NULL;) {
+             (segment = qsi_queue_dirty_state(&fixture.queue)) != NULL;) {
             status = qsi_state_write_begin(&write, &fixture.queue, segment);
             if (status == QS_OK) {
                 status =
