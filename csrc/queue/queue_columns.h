@@ -4,11 +4,12 @@
 
 #include "queue.h"
 
-/* Room to note when the next count messages expire, which say so themselves; REQUIRES the other
- * room. */
+/* Room for the expiries of the next count messages.  REQUIRES the room of qsi_container_reserve, or
+ * of reserve_one. */
 qs_status qsi_queue_reserve_expiries(struct qsi_queue *queue, uint64_t count)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* For the message with that sequence, whose state is in memory, in a queue that counts bytes. */
+/* The bytes of a message's body.  REQUIRES that its state is in memory, and that the queue counts
+ * bytes. */
 uint32_t qsi_queue_body_bytes(const struct qsi_queue *queue, uint64_t seq)
     QSI_REQUIRES(qsi_store_mutex);
 
@@ -17,7 +18,7 @@ uint32_t qsi_queue_body_bytes(const struct qsi_queue *queue, uint64_t seq)
 /* Room for the columns that the queue wants of the next count messages. */
 qs_status qsi_queue_cover_columns(struct qsi_queue *queue, uint64_t count)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
-/* Notes them for the run's messages [row, row + count), in slots from slot on. */
+/* Notes the columns of the run's messages [row, row + count), in slots from slot on. */
 void qsi_queue_update_columns(struct qsi_queue *queue, struct qsi_segment *segment, uint32_t slot,
                               const struct qsi_run *run, uint32_t row, uint32_t count)
     QSI_REQUIRES(qsi_store_mutex);

@@ -4,8 +4,8 @@
 
 #include "queue.h"
 
-/* Room to note when the next count messages are due, which say so themselves; REQUIRES the other
- * room. */
+/* Room for the due times of the next count messages.  REQUIRES the room of qsi_container_reserve,
+ * or of reserve_one. */
 qs_status qsi_queue_reserve_dues(struct qsi_queue *queue, uint64_t count)
     QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Reserves room to delay messages of the segment, whose state is in memory: delay cannot fail

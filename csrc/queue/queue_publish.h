@@ -20,8 +20,8 @@ qs_status qsi_queue_reserve_message(struct qsi_container *container, struct qsi_
 uint64_t qsi_queue_push_message(struct qsi_container *container, struct qsi_chunk *chunk,
                                 uint32_t record_at, uint32_t ram_bytes, bool journalled,
                                 bool stored) QSI_REQUIRES(qsi_store_mutex);
-/* Room to note when the next count messages expire and are due, as far as the record says so of
- * its rows; REQUIRES the other room. */
+/* Room for the expiries and the due times of the next count messages, if the record has any.
+ * REQUIRES the other room. */
 qs_status qsi_queue_reserve_times(struct qsi_container *container, const uint8_t *record,
                                   uint64_t count) QSI_REQUIRES(qsi_store_mutex) QS_MUST_CHECK;
 /* Begins at seq: what is below was flushed.  REQUIRES that nothing is in memory. */
