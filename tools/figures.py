@@ -1,4 +1,4 @@
-"""Print how the C sources are made, as a table: lengths, comments, asserts, circles.
+"""Print how the C sources are made, as a table: lengths, comments, asserts.
 
 What docs/DECISIONS.md says of them is a bound, so that it stays true while they change:
 ``tests/tidy/test_floors.py`` holds its table against `bounded`.
@@ -102,7 +102,6 @@ def main() -> None:
     lines = sum(pair[1] for pair in shares.values())
     engine = [path for path in sources.text if sources.name(path).startswith("engine/")]
     engine_lines = sum(sources.text[path].count("\n") for path in engine)
-    circles = floors.modules_in_circles(sources, "engine")
     store = [struct_fields(text, "qs_store") for text in sources.text.values()]
     fields, bools = max(store)
     wide_c = sum(len(line) > COLUMNS for text in texts.values() for line in text.splitlines())
@@ -148,11 +147,7 @@ def main() -> None:
             "asserts for each function (of `engine`)",
             f"{asserts / functions:.2f} ({engine_asserts} in {engine_functions})",
         ),
-        (
-            "`csrc/engine`",
-            f"{len(engine)} files, {engine_lines:,} lines,"
-            f" circles of {', '.join(str(len(circle)) for circle in circles) or 'none'} modules",
-        ),
+        ("`csrc/engine`", f"{len(engine)} files, {engine_lines:,} lines"),
         ("fields of `struct qs_store`, bools among them", f"{fields}, {bools}"),
         ("lines of environments but the file system's in `csrc/io`", f"{in_io:,}"),
         ("lines over 100 columns: C, Markdown without tables", f"{wide_c}, {wide_md}"),

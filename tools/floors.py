@@ -175,21 +175,16 @@ def complaints(sources: Sources) -> list[str]:
             for function, where in sorted(sources.calls(path).items())
             if sources.floor_of[where] not in below[floor]
         ]
-    headers = {
-        sources.name(path): {sources.name(other) for other in sources.includes(path)}
-        for path in sources.headers.values()
-    }
-    found += ["headers in a circle: " + ", ".join(circle) for circle in circles(headers)]
+    found += ["in a circle: " + ", ".join(circle) for circle in circles(module_edges(sources))]
     return found
 
 
-def modules_in_circles(sources: Sources, folder: str) -> list[list[str]]:
-    """The circles of the modules (a .c file and its header) of a folder, by includes and calls."""
+def module_edges(sources: Sources) -> dict[str, set[str]]:
+    """What each module (a .c file and its header) includes and calls of others."""
     edges: dict[str, set[str]] = {}
-    inside = {path for path in sources.text if sources.name(path).startswith(f"{folder}/")}
-    for path in inside:
-        others = {*sources.includes(path), *sources.calls(path).values()} & inside
-        module = path.with_suffix("")
-        others = {other.with_suffix("") for other in others} - {module}
-        edges.setdefault(sources.name(module), set()).update(map(sources.name, others))
-    return circles(edges)
+    for path in sources.text:
+        module = sources.name(path.with_suffix(""))
+        others = {*sources.includes(path), *sources.calls(path).values()}
+        names = {sources.name(other.with_suffix("")) for other in others}
+        edges.setdefault(module, set()).update(names - {module})
+    return edges
