@@ -120,7 +120,7 @@ int main(void)
 
     qs_test_alloc_install(&fault_alloc);
     for (int subject = 0; subject < SUBJECT_COUNT; subject++) {
-        struct trial trial = {.base = {.name = subject_names[subject], .step = 1},
+        struct trial trial = {.base = {.name = subject_names[subject], .step = 1, .n_least = 1},
                               .subject = (enum subject)subject};
 
         faults += fault_sweep(&trial.base, try_once);

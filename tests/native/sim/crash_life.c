@@ -5,7 +5,7 @@
 
 #include <time.h>
 
-#define CAUGHT_STATES 200000 /* within which a bug must show */
+#define CAUGHT_STATES 100000 /* within which a bug must show */
 #define STATES_A_CLOSE 5     /* of so many, one is closed in order and opened again first */
 
 uint32_t crash_life_below(struct crash_life *life, uint32_t limit)

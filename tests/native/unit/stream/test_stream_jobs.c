@@ -76,6 +76,37 @@ static void check_files(struct world *world, uint64_t first)
     qsi_stream_view_fini(&view);
 }
 
+/* Each append was a run of its own, and is a block in a file. */
+static void check_block_starts(struct world *world)
+{
+    for (uint64_t offset = 0; offset < world->stream.container.next_seq; offset++) {
+        struct qsi_stream_view view;
+        uint64_t begin;
+        QS_CHECK_OK(qsi_stream_view_take(&view, &world->stream, offset, 1, 1));
+        QS_CHECK_OK(qsi_stream_block_start(&view, offset, &begin, QS_ERROR));
+        QS_CHECK(begin == offset / ROWS * ROWS);
+        qsi_stream_view_fini(&view);
+    }
+}
+
+QS_TEST(test_a_block_starts_where_its_run_did)
+{
+    const struct qsi_stream_limits limits = {0};
+    struct world world;
+
+    start(&world, qsi_env_mem_create(1), &limits);
+    for (int i = 0; i < 2; i++) {
+        append(&world, NULL);
+        QS_CHECK_OK(flush(&world, UINT64_MAX, QS_ERROR));
+    }
+    QS_CHECK(qsi_container_drop_content(&world.stream.container, 0, UINT64_MAX) > 0);
+    append(&world, NULL);
+    append(&world, NULL);
+    check_block_starts(&world);
+    stop(&world);
+    qsi_env_mem_destroy(world.env);
+}
+
 /* ---- bodies in the message store ---- */
 
 static qs_dir *open_messages(struct world *world)
