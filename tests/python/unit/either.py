@@ -40,9 +40,12 @@ def _bare(value: Any) -> Any:
     return value._of if isinstance(value, Synchronous) else value
 
 
-def threads(store: Any) -> Any:
-    """The store of threads behind either face, for listeners: they run in the loop."""
-    return store._of._store if isinstance(store, Synchronous) else store
+def threads(value: Any) -> Any:
+    """The store or session of threads behind that of either face.  For listeners, which run in the
+    loop, and for looking inside."""
+    if not isinstance(value, Synchronous):
+        return value
+    return value._of._store if isinstance(value._of, aio.Store) else value._of._twin
 
 
 def connect(store: Any, **options: Any) -> Any:

@@ -2,13 +2,12 @@
 
 import asyncio
 
-import pyarrow as pa
 import pytest
 
 import pyqstore
 from pyqstore import aio
 
-from ..support import PERSISTENT, fill_aio, number_of
+from ..support import PERSISTENT, number_of
 
 LARGE = bytes(10_000)  # goes to the message store, so publishing and reading it wait for files
 
@@ -85,13 +84,6 @@ async def test_a_refused_publish_raises(aio_channel: aio.Channel) -> None:
     assert await aio_channel.wait_for_confirms() is True
 
 
-async def test_wait_for_confirms_needs_confirm_mode(aio_channel: aio.Channel) -> None:
-    with pytest.raises(pyqstore.PreconditionFailed):
-        await aio_channel.wait_for_confirms()
-    await aio_channel.confirm_select()
-    assert await aio_channel.wait_for_confirms() is True
-
-
 @pytest.mark.clock
 @pytest.mark.options(commit_delay_us=1_000_000)
 async def test_wait_for_confirms_times_out(aio_channel: aio.Channel) -> None:
@@ -102,34 +94,6 @@ async def test_wait_for_confirms_times_out(aio_channel: aio.Channel) -> None:
         await aio_channel.wait_for_confirms(timeout=0)
     assert await aio_channel.wait_for_confirms() is True
     assert await publishing == 1
-
-
-async def test_a_batch_is_waited_for(aio_channel: aio.Channel) -> None:
-    await aio_channel.confirm_select()
-    receipt = await aio_channel.publish_batch(
-        pa.table({"body": [b"a", b"b", b"c"]}), routing_key="q"
-    )
-    assert (receipt.first_publish_number, receipt.last_publish_number) == (1, 3)
-    assert await receipt.wait(timeout=60)
-    assert receipt.done
-    assert await aio_channel.wait_for_confirms(timeout=60)
-    assert await aio_channel.basic_publish("", "q", b"d", PERSISTENT) == 4
-
-
-async def test_a_transaction_commits_and_auto_ack_is_no_part_of_it(
-    aio_store: aio.Store, aio_channel: aio.Channel
-) -> None:
-    await fill_aio(aio_channel, 2)
-    await aio_channel.tx_select()
-    assert number_of(await aio_channel.basic_get("q", auto_ack=True)) == 0
-    await aio_channel.basic_publish("", "q", b"2", PERSISTENT)
-    await aio_channel.tx_rollback()
-    assert (await aio_store.queue_status("q"))["messages_ready"] == 1
-    await aio_channel.basic_publish("", "q", b"3", PERSISTENT)
-    assert await aio_channel.tx_commit(key="once") is True
-    assert await aio_store.transaction_known("once")
-    status = await aio_store.queue_status("q")
-    assert (status["messages_ready"], status["messages_unacked"]) == (2, 0)
 
 
 @pytest.mark.clock

@@ -156,22 +156,6 @@ async def test_what_a_callback_raises_is_reported_and_the_consumer_goes_on(
     assert [str(error) for error in reported] == ["1", "2"]
 
 
-async def test_a_batch_is_got_when_it_comes(aio_store: aio.Store, aio_channel: aio.Channel) -> None:
-    assert len(await aio_channel.get_batch("q")) == 0
-    assert len(await aio_channel.get_batch("q", timeout=0.02)) == 0
-    getting = asyncio.create_task(aio_channel.get_batch("q", timeout=None))
-    await asyncio.sleep(0.01)
-    async with await aio_store.channel() as other:
-        await fill_aio(other, 1)
-        batch = await getting
-        assert batch.column("body").to_pylist() == [b"0"]
-        await fill_aio(other, 10)
-    batch = await aio_channel.get_batch("q", 5, timeout=1, auto_ack=True)
-    assert batch.column("body").to_pylist() == [b"%d" % i for i in range(5)]
-    status = await aio_store.queue_status("q")
-    assert (status["messages_ready"], status["messages_unacked"]) == (5, 1)
-
-
 def test_channels_of_several_loops_share_a_store(path: Path) -> None:
     counts = {}
 
@@ -295,12 +279,6 @@ async def test_events_are_counted_as_they_come(aio_channel: aio.Channel) -> None
         await waiting
 
 
-async def test_immediate_is_refused(aio_channel: aio.Channel) -> None:
-    with pytest.raises(pyqstore.NotImplementedByBroker, match="immediate=true"):
-        await aio_channel.basic_publish("", "q", b"", immediate=True)
-    assert aio_channel.closed
-
-
 async def test_a_full_queue_hands_out_nothing_that_it_should_have_dropped(
     aio_store: aio.Store, aio_channel: aio.Channel
 ) -> None:
@@ -328,17 +306,3 @@ async def test_a_full_queue_with_dead_letters_hands_out_nothing_that_it_should_h
         assert await aio_channel.basic_get("one", auto_ack=True) is None
     while (await aio_store.queue_status("dead"))["messages_ready"] < 500:
         await asyncio.sleep(0.01)
-
-
-async def test_rejected_messages_go_back_by_default_in_asyncio(
-    aio_store: aio.Store, aio_channel: aio.Channel
-) -> None:
-    await aio_channel.basic_publish("", "q", b"x", PERSISTENT)
-    for _ in range(2):
-        message = await aio_channel.basic_get("q")
-        assert message is not None
-        await message.reject()
-        message = await aio_channel.basic_get("q")
-        assert message is not None
-        await aio_channel.basic_reject(message.delivery_tag)
-    assert (await aio_store.queue_status("q"))["messages_ready"] == 1

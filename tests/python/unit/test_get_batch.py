@@ -85,6 +85,7 @@ def test_rows_hold_what_was_published(channel: pyqstore.Channel) -> None:
     assert second["priority"] is None
 
 
+@pytest.mark.faces("sync", "aio")
 def test_rows_come_in_order_up_to_the_limit(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
@@ -107,6 +108,7 @@ def test_max_bytes_bounds_bodies_but_one_always_fits(channel: pyqstore.Channel, 
     assert channel.get_batch(queue, max_bytes=1).num_rows == 1
 
 
+@pytest.mark.faces("sync", "aio")
 def test_auto_ack_leaves_nothing_unacked(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
@@ -129,6 +131,7 @@ def test_requeued_rows_come_back_redelivered_in_their_places(
     assert batch.column("delivery_count").to_pylist() == [1, 1, 1, 0, 0]
 
 
+@pytest.mark.faces("sync", "aio")
 def test_get_batch_waits_for_the_first_message(store: pyqstore.Store, queue: str) -> None:
     with store.channel() as channel, store.channel() as other:
         begin = time.monotonic()

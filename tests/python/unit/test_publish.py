@@ -185,6 +185,7 @@ def test_unconfirmed_tells_numbers_and_queues_until_they_are_durable(
     assert channel.unconfirmed == ([], [], [])
 
 
+@pytest.mark.faces("sync", "aio")
 def test_waiting_outside_confirm_mode_is_refused(channel: pyqstore.Channel) -> None:
     with pytest.raises(pyqstore.PreconditionFailed, match="confirm mode"):
         channel.wait_for_confirms(1)
@@ -342,6 +343,7 @@ def test_confirm_and_transactions_exclude_each_other(store: pyqstore.Store) -> N
             channel.confirm_select()
 
 
+@pytest.mark.faces("sync", "aio")
 def test_immediate_is_refused(channel: pyqstore.Channel) -> None:
     with pytest.raises(pyqstore.NotImplementedByBroker, match="immediate=true") as told:
         channel.basic_publish("", "q", b"", immediate=True)

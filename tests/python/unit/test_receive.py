@@ -139,6 +139,7 @@ def test_refused_messages_are_dropped(
     assert (status["messages_ready"], status["messages_unacked"]) == (0, 0)
 
 
+@pytest.mark.faces("sync", "aio")
 def test_rejected_messages_were_dropped_unless_the_channel_rejected_them(
     channel: pyqstore.Channel, queue: str
 ) -> None:

@@ -3,7 +3,7 @@ acknowledges it is told, and nothing is lost."""
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -12,6 +12,9 @@ from pyqstore import Properties, aio
 from pyqstore import session as jms
 
 from ..support import wait_until
+from .either import connect, threads
+
+pytestmark = pytest.mark.faces("sync", "aio")
 
 AT_ONCE = jms.RedeliveryPolicy(initial_redelivery_delay=0, redelivery_delay=0)
 _UNKNOWN_TAG = 10**6
@@ -23,7 +26,7 @@ End = Callable[[pyqstore.Store, jms.Connection, jms.Session], object]
 
 @pytest.fixture
 def connection(store: pyqstore.Store) -> Iterator[jms.Connection]:
-    with jms.connect(store, redelivery=AT_ONCE) as connection:
+    with connect(store, redelivery=AT_ONCE) as connection:
         yield connection
 
 
@@ -57,8 +60,9 @@ def consume_refused(
 
 
 def anything_else(store: pyqstore.Store, connection: jms.Connection, session: jms.Session) -> None:
-    with session._link.lock, pytest.raises(pyqstore.PreconditionFailed):
-        session._link.channel.basic_ack(_UNKNOWN_TAG)
+    link = threads(session)._link
+    with link.lock, pytest.raises(pyqstore.PreconditionFailed):
+        link.channel.basic_ack(_UNKNOWN_TAG)
 
 
 ENDS: list[End] = [send_refused, send_to_nobody, consume_refused, anything_else]
@@ -245,6 +249,7 @@ def test_a_session_goes_on_after_its_channel_ended_whatever_it_does_next(
             store.queue("again").purge()
 
 
+@pytest.mark.faces("sync")
 def test_a_listener_whose_send_is_refused_gets_its_message_again(
     store: pyqstore.Store, connection: jms.Connection
 ) -> None:
@@ -297,7 +302,7 @@ def test_a_rollback_whose_dead_letters_end_the_channel_takes_all_back(
 ) -> None:
     once = jms.RedeliveryPolicy(maximum_redeliveries=0, initial_redelivery_delay=0)
     fill(store, b"a", b"b")
-    with jms.connect(store, redelivery=once) as connection:
+    with connect(store, redelivery=once) as connection:
         session = connection.session("transacted")
         consumer = session.consumer(session.queue("in"))
         taken(consumer, "a")
@@ -313,67 +318,7 @@ def test_a_rollback_whose_dead_letters_end_the_channel_takes_all_back(
     assert texts(store, "out") == ["1"]
 
 
-# The same by asyncio's names.
-
-AsyncEnd = Callable[[aio.Store, aio.session.Session], Awaitable[None]]
-
-
-async def async_send_refused(store: aio.Store, session: aio.session.Session) -> None:
-    producer = await session.producer(session.queue("out"))
-    with pytest.raises(pyqstore.PreconditionFailed):
-        await producer.send(b"refused", properties={"CC": "x"})
-
-
-async def async_send_to_nobody(store: aio.Store, session: aio.session.Session) -> None:
-    producer = await session.producer(await session.groups("groups", 1))
-    async with await store.channel() as channel:
-        await channel.exchange_delete("groups")
-    with pytest.raises(pyqstore.NotFound):
-        await producer.send(b"refused")
-
-
-async def async_consume_refused(store: aio.Store, session: aio.session.Session) -> None:
-    async with aio.session.connect(store) as connection:
-        other = await connection.session()
-        await other.consumer(other.queue("taken?consumer.exclusive=true"))
-        with pytest.raises(pyqstore.AccessRefused):
-            await session.consumer(session.queue("taken"))
-
-
-@pytest.mark.parametrize("end", [async_send_refused, async_send_to_nobody, async_consume_refused])
-@pytest.mark.parametrize("mode", ["client", "individual", "transacted"])
-def test_asyncio_says_as_much_of_work_that_was_on_a_channel_that_ended(
-    store: pyqstore.Store, end: AsyncEnd, mode: str
-) -> None:
-    async def work() -> None:
-        face = aio.Store(store)
-        async with asyncio.timeout(60), aio.session.connect(face, redelivery=AT_ONCE) as connection:
-            session = await connection.session(mode)
-            consumer = await session.consumer(session.queue("in"))
-            out = await session.producer(session.queue("out"))
-            message = await consumer.receive(_PATIENCE_S)
-            assert message is not None
-            await out.send(b"1")
-            await end(face, session)
-            await out.send(b"3")
-            if mode == "transacted":
-                with pytest.raises(jms.TransactionRolledBack):
-                    await session.commit()
-                assert texts(store, "out") == []
-            else:
-                with pytest.raises(jms.IllegalState, match="taken back"):
-                    await message.acknowledge()
-                assert texts(store, "out") == ["1", "3"]
-            again = await consumer.receive(_PATIENCE_S)
-            assert again is not None
-            assert (again.text, again.redelivered) == ("a", True)
-            await (session.commit() if mode == "transacted" else again.acknowledge())
-
-    fill(store, b"a")
-    asyncio.run(work())
-    assert store.queue_status("in").messages_ready == 0
-
-
+@pytest.mark.faces("sync")
 @pytest.mark.parametrize("then", ["commit", "rollback"])
 def test_a_commit_that_fails_after_its_task_was_cancelled_is_told_to_the_next(
     store: pyqstore.Store, monkeypatch: pytest.MonkeyPatch, then: str

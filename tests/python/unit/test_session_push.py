@@ -17,7 +17,7 @@ from pyqstore import aio
 from pyqstore import session as jms
 
 from ..support import wait_until
-from .either import Loop, Synchronous
+from .either import Loop, Synchronous, threads
 
 MODES = ("auto", "client", "dups_ok", "individual", "transacted")
 BY_HAND = ("client", "individual", "transacted")
@@ -315,7 +315,7 @@ def test_what_nobody_asked_for_and_fails_is_told_to_whoever_asks(
 ) -> None:
     session = connection.session()
     consumer = session.consumer(session.queue("q"), prefetch=PREFETCH)
-    link = session._twin._link if isinstance(connection, Synchronous) else session._link
+    link = threads(session)._link
     push, raised = link._push, threading.Event()
 
     def fail_once(kinds: int) -> bool:

@@ -216,6 +216,21 @@ def test_returns_come_at_the_commit(channel: pyqstore.Channel) -> None:
     assert returned[0].body == b"x"
 
 
+def test_a_get_that_acknowledges_by_itself_is_no_part_of_a_transaction(
+    store: pyqstore.Store, channel: pyqstore.Channel, queue: str
+) -> None:
+    for body in (b"0", b"1"):
+        channel.basic_publish("", queue, body, PERSISTENT)
+    channel.tx_select()
+    assert get(channel, queue, auto_ack=True).body == b"0"
+    channel.basic_publish("", queue, b"2", PERSISTENT)
+    channel.tx_rollback()
+    assert bodies(channel, queue) == [b"1"]
+    channel.basic_publish("", queue, b"3", PERSISTENT)
+    assert channel.tx_commit(key="once") is True
+    assert store.transaction_known("once")
+
+
 def test_batch_belongs_to_the_transaction(
     store: pyqstore.Store, channel: pyqstore.Channel, queue: str
 ) -> None:
