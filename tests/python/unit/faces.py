@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -90,7 +90,8 @@ class Place(NamedTuple):
     """To be called when everything is made, just before the wait."""
 
 
-Call = Callable[[Place], Any]
+Call = Callable[[Place], Awaitable[Any]]
+"""Of both faces: what a verb returns is ``waited`` for."""
 
 
 class Wait(NamedTuple):
@@ -110,207 +111,151 @@ class Wait(NamedTuple):
 
     @property
     def is_async(self) -> bool:
-        """Whether the call is a coroutine function."""
-        return inspect.iscoroutinefunction(self.call)
+        """Whether it is a verb of asyncio's face."""
+        return self.verb.startswith("aio.")
 
     def run(self, place: Place) -> Any:
         """Wait, in this thread."""
-        if not self.is_async:
-            return self.call(place)
 
         async def main() -> Any:
-            return await self.call(place._replace(store=aio.Store(place.store)))
+            store = aio.Store(place.store) if self.is_async else place.store
+            return await self.call(place._replace(store=store))
 
-        return asyncio.run(main())
+        if self.is_async:
+            return asyncio.run(main())
+        try:
+            main().send(None)  # a synchronous verb awaits nothing
+        except StopIteration as end:
+            return end.value
+        raise AssertionError(f"{self.verb} awaits")
 
     def declare(self, store: pyqstore.Store, name: str) -> Any:
         """What it waits for."""
         return store.stream(name) if self.of_stream else store.queue(name)
 
 
+async def waited(result: Any) -> Any:
+    """What a verb of either face returns."""
+    return await result if inspect.isawaitable(result) else result
+
+
+async def everything(rows: Any) -> list[Any]:
+    """What an iterator of either face gives."""
+    return [row async for row in rows] if isinstance(rows, AsyncIterable) else list(rows)
+
+
 # Of channels, queues and streams.
 
 
-def next_delivery(at: Place) -> Any:
-    channel = at.store.channel()
-    channel.basic_qos(5)
-    tag = channel.basic_consume(at.name)
+async def next_delivery(at: Place) -> Any:
+    channel = await waited(at.store.channel())
+    await waited(channel.basic_qos(5))
+    tag = await waited(channel.basic_consume(at.name))
     at.ready()
-    return channel.next_delivery(tag)
+    return await waited(channel.next_delivery(tag))
 
 
-def consume(at: Place) -> Any:
-    messages = at.store.channel().consume(at.name)
-    at.store.queue(at.name).put(b"")
-    next(messages)  # it is a consumer from here on
+async def consume(at: Place) -> Any:
+    messages = (await waited(at.store.channel())).consume(at.name)
+    await waited((await waited(at.store.queue(at.name))).put(b""))
+    # It is a consumer from here on.
+    await (anext(messages) if isinstance(messages, AsyncIterator) else waited(next(messages)))
     at.ready()
-    return list(messages)
+    return await everything(messages)
 
 
-def get_batch(at: Place) -> Any:
-    channel = at.store.channel()
+async def get_batch(at: Place) -> Any:
+    channel = await waited(at.store.channel())
     at.ready()
-    return channel.get_batch(at.name, timeout=None)
+    return await waited(channel.get_batch(at.name, timeout=None))
 
 
-def process_events(at: Place) -> Any:
-    channel = at.store.channel()
-    channel.add_cancel_listener(lambda tag: at.told(at.name))
-    channel.basic_consume(at.name, at.told)
+def events(verb: str, *arguments: None) -> Call:
+    """Wait in a verb that has callbacks called."""
+
+    async def call(at: Place) -> Any:
+        channel = await waited(at.store.channel())
+        channel.add_cancel_listener(lambda tag: at.told(at.name))
+        await waited(channel.basic_consume(at.name, at.told))
+        at.ready()
+        return await waited(getattr(channel, verb)(*arguments))
+
+    return call
+
+
+async def get(at: Place) -> Any:
+    queue = await waited(at.store.queue(at.name))
     at.ready()
-    return channel.process_events(None)
+    return await waited(queue.get())
 
 
-def start_consuming(at: Place) -> Any:
-    channel = at.store.channel()
-    channel.add_cancel_listener(lambda tag: at.told(at.name))
-    channel.basic_consume(at.name, at.told)
+async def iterate(at: Place) -> Any:
+    queue = await waited(at.store.queue(at.name))
     at.ready()
-    return channel.start_consuming()
+    return await everything(queue)
 
 
-def get(at: Place) -> Any:
-    queue = at.store.queue(at.name)
+async def work(at: Place) -> Any:
+    queue = await waited(at.store.queue(at.name))
     at.ready()
-    return queue.get()
+    workers = "tasks" if isinstance(queue, aio.Queue) else "threads"
+    return await waited(queue.work(at.told, **{workers: 2}))
 
 
-def iterate(at: Place) -> Any:
-    queue = at.store.queue(at.name)
+async def read(at: Place) -> Any:
+    stream = await waited(at.store.stream(at.name))
     at.ready()
-    return list(queue)
+    return await everything(stream.read(follow=True))
 
 
-def work(at: Place) -> Any:
-    queue = at.store.queue(at.name)
+async def poll(at: Place) -> Any:
+    consumer = await waited(at.store.stream_consumer(at.name, "g"))
     at.ready()
-    return queue.work(at.told, threads=2)
+    return await waited(consumer.poll(timeout=None))
 
 
-def read(at: Place) -> Any:
-    stream = at.store.stream(at.name)
+async def poll_two(at: Place) -> Any:
+    await waited(at.store.stream("other"))
+    consumer = await waited(at.store.stream_consumer([at.name, "other"], "g"))
     at.ready()
-    return list(stream.read(follow=True))
+    return await waited(consumer.poll(timeout=None))
 
 
-def poll(at: Place) -> Any:
-    consumer = at.store.stream_consumer(at.name, "g")
-    at.ready()
-    return consumer.poll(timeout=None)
-
-
-def poll_two(at: Place) -> Any:
-    at.store.stream("other")
-    consumer = at.store.stream_consumer([at.name, "other"], "g")
-    at.ready()
-    return consumer.poll(timeout=None)
-
-
-def poll_again(at: Place) -> Any:
-    consumer = at.store.stream_consumer(at.name, "g")
+async def poll_again(at: Place) -> Any:
+    consumer = await waited(at.store.stream_consumer(at.name, "g"))
     at.ready()
     try:
-        return consumer.poll(timeout=None)
+        return await waited(consumer.poll(timeout=None))
     except pyqstore.NotFound:
-        return consumer.poll(timeout=None)
-
-
-async def aio_next_delivery(at: Place) -> Any:
-    channel = await at.store.channel()
-    tag = await channel.basic_consume(at.name)
-    at.ready()
-    return await channel.next_delivery(tag)
-
-
-async def aio_consume(at: Place) -> Any:
-    messages = (await at.store.channel()).consume(at.name)
-    await (await at.store.queue(at.name)).put(b"")
-    await anext(messages)
-    at.ready()
-    return [message async for message in messages]
-
-
-async def aio_get_batch(at: Place) -> Any:
-    channel = await at.store.channel()
-    at.ready()
-    return await channel.get_batch(at.name, timeout=None)
-
-
-async def aio_process_events(at: Place) -> Any:
-    channel = await at.store.channel()
-    channel.add_cancel_listener(lambda tag: at.told(at.name))
-    await channel.basic_consume(at.name, at.told)
-    at.ready()
-    return await channel.process_events(None)
-
-
-async def aio_start_consuming(at: Place) -> Any:
-    channel = await at.store.channel()
-    channel.add_cancel_listener(lambda tag: at.told(at.name))
-    await channel.basic_consume(at.name, at.told)
-    at.ready()
-    return await channel.start_consuming()
-
-
-async def aio_get(at: Place) -> Any:
-    queue = await at.store.queue(at.name)
-    at.ready()
-    return await queue.get()
-
-
-async def aio_iterate(at: Place) -> Any:
-    queue = await at.store.queue(at.name)
-    at.ready()
-    return [message async for message in queue]
-
-
-async def aio_work(at: Place) -> Any:
-    queue = await at.store.queue(at.name)
-    at.ready()
-    return await queue.work(at.told, tasks=2)
-
-
-async def aio_read(at: Place) -> Any:
-    stream = await at.store.stream(at.name)
-    at.ready()
-    return [batch async for batch in stream.read(follow=True)]
-
-
-async def aio_poll(at: Place) -> Any:
-    consumer = await at.store.stream_consumer(at.name, "g")
-    at.ready()
-    return await consumer.poll(timeout=None)
+        return await waited(consumer.poll(timeout=None))
 
 
 # Of sessions.
 
 
+async def connected(at: Place) -> Any:
+    """A connection of the store's face."""
+    module = aio_session if isinstance(at.store, aio.Store) else session
+    return await waited(module.connect(at.store))
+
+
+def put_nothing(at: Place, count: int) -> None:
+    """So many empty messages, in this thread."""
+    store = at.store._store if isinstance(at.store, aio.Store) else at.store
+    store.queue(at.name).put_many([b""] * count)
+
+
 def receive(mode: str, prefetch: int, count: int = 0) -> Call:
     """Wait behind ``count`` messages that are not acknowledged, or all that there may be."""
 
-    def call(at: Place) -> Any:
-        its = session.connect(at.store).session(mode)
-        consumer = its.consumer(its.queue(at.name), prefetch=prefetch)
-        at.store.queue(at.name).put_many([b""] * count)
-        while count and consumer.receive(timeout=0) is not None:
-            pass
-        at.ready()
-        return consumer.receive()
-
-    return call
-
-
-def aio_receive(mode: str, prefetch: int, count: int = 0) -> Call:
-    """As ``receive``."""
-
     async def call(at: Place) -> Any:
-        its = await (await aio_session.connect(at.store)).session(mode)
-        consumer = await its.consumer(its.queue(at.name), prefetch=prefetch)
-        at.store._store.queue(at.name).put_many([b""] * count)
-        while count and await consumer.receive(timeout=0) is not None:
+        its = await waited((await connected(at)).session(mode))
+        consumer = await waited(its.consumer(its.queue(at.name), prefetch=prefetch))
+        put_nothing(at, count)
+        while count and await waited(consumer.receive(timeout=0)) is not None:
             pass
         at.ready()
-        return await consumer.receive()
+        return await waited(consumer.receive())
 
     return call
 
@@ -318,45 +263,25 @@ def aio_receive(mode: str, prefetch: int, count: int = 0) -> Call:
 def listen(mode: str, prefetch: int, count: int = 0) -> Call:
     """A listener that acknowledges nothing."""
 
-    def call(at: Place) -> Any:
-        connection = session.connect(at.store)
-        heard = threading.Event()
+    async def call(at: Place) -> Any:
+        connection = await connected(at)
+        is_aio = isinstance(at.store, aio.Store)
+        heard: Any = asyncio.Event() if is_aio else threading.Event()
 
         def hear(error: object) -> None:
             at.told(error)
             heard.set()
 
         connection.exception_listener = hear
-        its = connection.session(mode)
-        consumer = its.consumer(its.queue(at.name), prefetch=prefetch)
-        at.store.queue(at.name).put_many([b""] * count)
+        its = await waited(connection.session(mode))
+        consumer = await waited(its.consumer(its.queue(at.name), prefetch=prefetch))
+        put_nothing(at, count)
         consumer.listener = at.told
         unacked = min(count, prefetch)
-        wait_until(lambda: at.store.queue_status(at.name).messages_unacked >= unacked)
+        if not is_aio:
+            wait_until(lambda: at.store.queue_status(at.name).messages_unacked >= unacked)
         at.ready()
-        heard.wait()
-
-    return call
-
-
-def aio_listen(mode: str, prefetch: int, count: int = 0) -> Call:
-    """As ``listen``."""
-
-    async def call(at: Place) -> Any:
-        connection = await aio_session.connect(at.store)
-        heard = asyncio.Event()
-
-        async def hear(error: object) -> None:
-            at.told(error)
-            heard.set()
-
-        connection.exception_listener = hear
-        its = await connection.session(mode)
-        consumer = await its.consumer(its.queue(at.name), prefetch=prefetch)
-        at.store._store.queue(at.name).put_many([b""] * count)
-        consumer.listener = at.told
-        at.ready()
-        await heard.wait()
+        await waited(heard.wait())
 
     return call
 
@@ -365,13 +290,13 @@ def _client(server: flight.FlightListener) -> flight.Client:
     return flight.connect(f"grpc://{server.address}")
 
 
-def remote_get_batch(at: Place) -> Any:
+async def remote_get_batch(at: Place) -> Any:
     with flight.serve(at.store) as server, _client(server) as client:
         at.ready()
         return client.get_batch(at.name, timeout=None)
 
 
-def remote_read(at: Place) -> Any:
+async def remote_read(at: Place) -> Any:
     with flight.serve(at.store) as server, _client(server) as client:
         stream = client.stream(at.name)
         at.ready()
@@ -381,49 +306,47 @@ def remote_read(at: Place) -> Any:
 _KEEPING = ("client", "individual", "transacted")
 MODES = ("auto", "client", "dups_ok", "individual", "transacted")
 
-WAITS = [
+# Each of the synchronous face and of asyncio's.
+BOTH = [
     Wait("Channel.next_delivery", next_delivery),
-    Wait("Channel.next_delivery", next_delivery, of_stream=True, case="of a stream"),
     Wait("Channel.consume", consume, ends=True),
     Wait("Channel.get_batch", get_batch),
-    Wait("Channel.process_events", process_events, ends=True),
-    Wait("Channel.start_consuming", start_consuming, ends=True),
+    Wait("Channel.process_events", events("process_events", None), ends=True),
+    Wait("Channel.start_consuming", events("start_consuming"), ends=True),
     Wait("Queue.get", get),
-    Wait("Queue.__iter__", iterate),
     Wait("Queue.work", work),
     Wait("Stream.read", read, of_stream=True),
     Wait("StreamConsumer.poll", poll, of_stream=True),
-    Wait("StreamConsumer.poll", poll_two, of_stream=True, case="of two"),
-    Wait("StreamConsumer.poll", poll_again, of_stream=True, case="again"),
-    Wait("aio.Channel.next_delivery", aio_next_delivery),
-    Wait("aio.Channel.consume", aio_consume, ends=True),
-    Wait("aio.Channel.get_batch", aio_get_batch),
-    Wait("aio.Channel.process_events", aio_process_events, ends=True),
-    Wait("aio.Channel.start_consuming", aio_start_consuming, ends=True),
-    Wait("aio.Queue.get", aio_get),
-    Wait("aio.Queue.__aiter__", aio_iterate),
-    Wait("aio.Queue.work", aio_work),
-    Wait("aio.Stream.read", aio_read, of_stream=True),
-    Wait("aio.StreamConsumer.poll", aio_poll, of_stream=True),
     *(
-        Wait(verb, call(mode, prefetch, count), case=f"{mode} {prefetch} {count}")
-        for verb, call in (
-            ("session.Consumer.receive", receive),
-            ("aio.session.Consumer.receive", aio_receive),
+        Wait(
+            "session.Consumer.receive",
+            receive(mode, prefetch, count),
+            case=f"{mode} {prefetch} {count}",
         )
         for mode in MODES
         for prefetch, count in ((0, 0), (1000, 0), (2, 9))
     ),
     *(
-        Wait(verb, call(mode, prefetch, count), ends=True, case=f"{mode} {prefetch} {count}")
-        for verb, call in (
-            ("session.Consumer.listener", listen),
-            ("aio.session.Consumer.listener", aio_listen),
+        Wait(
+            "session.Consumer.listener",
+            listen(mode, prefetch, count),
+            ends=True,
+            case=f"{mode} {prefetch} {count}",
         )
         for mode in MODES
         for prefetch, count in ((1000, 0), (2, 9))
         if count == 0 or mode in _KEEPING
     ),
+]
+
+WAITS = [
+    *BOTH,
+    *(wait._replace(verb=f"aio.{wait.verb}") for wait in BOTH),
+    Wait("Channel.next_delivery", next_delivery, of_stream=True, case="of a stream"),
+    Wait("Queue.__iter__", iterate),
+    Wait("aio.Queue.__aiter__", iterate),
+    Wait("StreamConsumer.poll", poll_two, of_stream=True, case="of two"),
+    Wait("StreamConsumer.poll", poll_again, of_stream=True, case="again"),
     Wait("flight.Client.get_batch", remote_get_batch),
     Wait("flight.RemoteStream.read", remote_read, of_stream=True),
 ]

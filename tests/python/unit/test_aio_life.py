@@ -148,24 +148,21 @@ async def test_a_closed_store_says_so(path: Path) -> None:
             await verb()
 
 
-def test_a_cancelled_open_closes_the_store(path: Path) -> None:
-    async def main() -> None:
-        opening = asyncio.create_task(aio.open(path))
-        await asyncio.sleep(0)
-        opening.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await opening
-        for _ in range(12_000):
-            try:
-                store = await aio.open(path)
-            except (pyqstore.StoreLocked, pyqstore.StoreNotFound):
-                await asyncio.sleep(0.005)
-            else:
-                await store.close()
-                return
-        pytest.fail("the store stayed open")
-
-    asyncio.run(main())
+async def test_a_cancelled_open_closes_the_store(path: Path) -> None:
+    opening = asyncio.create_task(aio.open(path))
+    await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    for _ in range(12_000):
+        try:
+            store = await aio.open(path)
+        except (pyqstore.StoreLocked, pyqstore.StoreNotFound):
+            await asyncio.sleep(0.005)
+        else:
+            await store.close()
+            return
+    pytest.fail("the store stayed open")
 
 
 async def test_opening_needed_a_second_await(path: Path) -> None:
