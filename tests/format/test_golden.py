@@ -136,7 +136,7 @@ def all_kinds() -> set[str]:
 
 def record_headers() -> str:
     """Framing and types of records, and what each kind of record has of its own."""
-    headers = sorted((ROOT / "csrc" / "codec").glob("*record*.h"))
+    headers = sorted((ROOT / "csrc" / "codec").glob("*.h"))
     return "".join(header.read_text(encoding="utf-8") for header in headers)
 
 
