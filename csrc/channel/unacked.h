@@ -103,8 +103,8 @@ bool qsi_unacked_next_free(const struct qsi_unacked *unacked, uint64_t from, uin
 typedef void qsi_extent_visitor(void *context, const struct qsi_extent *extent, uint64_t mask);
 void qsi_unacked_take(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag,
                       qsi_extent_visitor *visit, void *context);
-/* Withholds the outstanding tags among these.  visit gets each extent with the bits of messages
- * that were outstanding before. */
+/* Withholds the outstanding tags among these, but not those that are pending in a transaction.
+ * visit gets each extent with the bits of the withheld messages. */
 void qsi_unacked_withhold(struct qsi_unacked *unacked, uint64_t first_tag, uint64_t last_tag,
                           qsi_extent_visitor *visit, void *context);
 /* Removes all withheld tags, oldest first, like qsi_unacked_take. */

@@ -25,12 +25,12 @@ def path(tmp_path: Path) -> Path:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     mark = metafunc.definition.get_closest_marker("faces")
-    if mark and "face" in metafunc.fixturenames:
-        metafunc.parametrize("face", mark.args, indirect=True)
+    if mark and "in_face" in metafunc.fixturenames:
+        metafunc.parametrize("in_face", mark.args, indirect=True)
 
 
 @pytest.fixture
-def face(request: pytest.FixtureRequest) -> Iterator[Callable[[pyqstore.Store], Any]]:
+def in_face(request: pytest.FixtureRequest) -> Iterator[Callable[[pyqstore.Store], Any]]:
     """The face of a store that a test uses: of the mark ``faces``, or the synchronous one."""
     if getattr(request, "param", "sync") == "sync":
         yield lambda store: store
@@ -40,9 +40,9 @@ def face(request: pytest.FixtureRequest) -> Iterator[Callable[[pyqstore.Store], 
 
 
 @pytest.fixture
-def store(path: Path, face: Callable[[pyqstore.Store], Any]) -> Iterator[pyqstore.Store]:
+def store(path: Path, in_face: Callable[[pyqstore.Store], Any]) -> Iterator[pyqstore.Store]:
     with pyqstore.open(path, journal_file_bytes="1MiB") as store:
-        yield face(store)
+        yield in_face(store)
 
 
 @pytest.fixture

@@ -446,10 +446,10 @@ def test_an_offset_that_no_commit_takes_is_refused_by_seek(store: pyqstore.Store
 
 
 @pytest.fixture
-def two(store: pyqstore.Store, other: pyqstore.Store, face: Callable[..., Any]) -> Any:
+def two(store: pyqstore.Store, other: pyqstore.Store, in_face: Callable[..., Any]) -> Any:
     for each in (store, other):
         each.stream("b").publish_batch(rows(50))
-    return store, face(other)
+    return store, in_face(other)
 
 
 def test_another_stores_consumer_does_not_move_this_stores_cursor(two: Any) -> None:

@@ -89,6 +89,19 @@ UNACKED_TEST(test_tags_that_are_spoken_for_can_be_taken_and_given_back)
     QS_CHECK(!qsi_unacked_has(unacked, 5) && unacked->outstanding_count == 9);
 }
 
+UNACKED_TEST(test_tags_that_are_spoken_for_are_not_withheld)
+{
+    struct taken taken = {0};
+
+    add(unacked, &segments[0], 0, 5, NULL);
+    qsi_unacked_set_pending(unacked, 2, 3);
+    qsi_unacked_withhold(unacked, 1, 4, note, &taken);
+    QS_CHECK(taken.masks[0] == 0x9 && unacked->withheld_count == 2);
+    QS_CHECK(unacked->outstanding_count == 3 && take(unacked, 2, 3, &taken) == 2);
+    qsi_unacked_take_withheld(unacked, note, &(struct taken){0});
+    QS_CHECK(unacked->withheld_count == 0 && qsi_unacked_has(unacked, 5));
+}
+
 UNACKED_TEST(test_the_next_outstanding_tag_is_found_behind_what_was_settled)
 {
     struct taken taken = {0};
