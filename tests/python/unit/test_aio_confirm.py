@@ -6,7 +6,6 @@ import gc
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
@@ -67,22 +66,6 @@ async def test_a_gathering_of_which_a_publish_was_cancelled_ends(aio_channel: ai
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(asyncio.shield(task), 30)
-
-
-async def test_what_was_returned_of_a_cancelled_publish_is_told_by_the_wait(
-    aio_channel: aio.Channel,
-) -> None:
-    await aio_channel.confirm_select()
-    with patch.object(aio_channel._events, "look", lambda: None):
-        publish = aio_channel.basic_publish("", "nobody", b"back", mandatory=True)
-        waiting = asyncio.gather(publish, return_exceptions=True)
-        while aio_channel.next_publish_number == 1:
-            await asyncio.sleep(0)
-        publish.cancel()
-    with pytest.raises(pyqstore.MessageReturned) as caught:
-        await aio_channel.wait_for_confirms(20)
-    assert caught.value.count == 1
-    assert isinstance((await waiting)[0], asyncio.CancelledError)
 
 
 async def test_publishing_begins_in_its_turn_among_tasks(aio_channel: aio.Channel) -> None:

@@ -88,15 +88,15 @@ def test_stopping_is_told_while_connections_are_still_there(path: Path, systemd:
     """A client that does not answer keeps the service for seconds."""
     environment = {"NOTIFY_SOCKET": systemd.address}
     with served(path, "--listen", "127.0.0.1:0", environment=environment) as server:
-        host, _, port = server.addresses()["amqp"].rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=60) as client:
-            client.sendall(b"AMQP\0\0\x09\x01")
-            assert client.recv(1) == b"\1"
-            while "READY" not in systemd.hear():
-                pass
-            server.process.send_signal(signal.SIGTERM)
-            assert "STOPPING" in systemd.hear()
-            assert server.ready.exists()
+        address = server.addresses()["amqp"]
+        while "READY" not in systemd.hear():
+            pass
+        connection = come_in(address)  # which answers nothing meanwhile
+        server.process.send_signal(signal.SIGTERM)
+        assert "STOPPING" in systemd.hear()
+        assert server.ready.exists()
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            connection.process_data_events(time_limit=60)
         assert server.process.wait(60) == 0
 
 
