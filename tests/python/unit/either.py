@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
+from concurrent import futures
 from typing import Any, Self
 
 from pyqstore import aio, session
@@ -28,7 +29,10 @@ class Loop:
             result = call()
             return await result if inspect.isawaitable(result) else result
 
-        return asyncio.run_coroutine_threadsafe(made(), self._loop).result(_PATIENCE_S)
+        running = asyncio.run_coroutine_threadsafe(made(), self._loop)
+        futures.wait([running], _PATIENCE_S)
+        assert running.done(), "a call of asyncio's face did not end"
+        return running.result()
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
