@@ -175,7 +175,7 @@ def complaints(sources: Sources) -> list[str]:
             for function, where in sorted(sources.calls(path).items())
             if sources.floor_of[where] not in below[floor]
         ]
-    # An arrow that leads up makes a circle, too: it is told alone.
+    # An arrow that leads up may make a circle, too: it is told alone.
     rings = circles(module_edges(sources))
     return found or ["in a circle: " + ", ".join(circle) for circle in rings]
 

@@ -1,8 +1,8 @@
 """Check the floors of csrc/ and draw the pictures of the documents.
 
 graph.py            draw docs/pictures/*.svg: the floors, and one for each *.txt there
-graph.py --check    fail where an include or a call does not lead down, where headers include
-                    each other in a circle, and where a picture is not what would be drawn
+graph.py --check    fail where an include or a call does not lead down, where modules include or
+                    call each other in a circle, and where a picture is not what would be drawn
 graph.py --text     print the floors as text, in the form that picture.py draws
 """
 

@@ -13,7 +13,7 @@
 #include "qstore/status.h"
 
 #include "block_index.h"
-#include "block_read.h"
+#include "block_view.h"
 #include "budget.h"
 
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #define QSI_BLOCK_CACHE_LRU_H
 
 #include "block_index.h"
-#include "block_read.h"
+#include "block_view.h"
 #include "budget.h"
 #include "le.h"
 #include "list.h"

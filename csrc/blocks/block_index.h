@@ -4,7 +4,7 @@
 
 #include "block_file.h"
 
-/* The index of a file, which does not change. */
+/* An index is immutable, and shared by reference. */
 struct qsi_block_index {
     uint32_t refs; /* accessed only with atomics */
     uint32_t count;

@@ -1,5 +1,5 @@
-/* The columns of a messages record: the flags that say which there are, and their sizes, for the
- * record's writer and its readers. */
+/* The columns of a messages record, for its writer and its readers: the flags that say which
+ * columns there are, and the columns' sizes. */
 #ifndef QSI_MESSAGES_COLUMNS_H
 #define QSI_MESSAGES_COLUMNS_H
 

@@ -47,7 +47,7 @@ static inline uint32_t qsi_inbox_string_count(const struct qsi_inbox_note *note)
 
 void qsi_inbox_name_make(struct qsi_inbox_name *name, uint64_t expires_us, uint64_t number,
                          const char *ending);
-/* The note's name from when a store owns it. */
+/* Gives the name the ending of a note that a store owns. */
 void qsi_inbox_name_own(struct qsi_inbox_name *name);
 /* ending: where it begins. false: it is not a note's name. */
 bool qsi_inbox_name_read(const char *name, uint64_t *expires_us_out, const char **ending_out);

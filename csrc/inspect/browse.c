@@ -16,7 +16,6 @@
 #include "priorities.h"
 #include "queue_delays.h"
 #include "queue_life.h"
-#include "queue_take.h"
 #include "wake.h"
 #include "work.h"
 #include "work_load.h"

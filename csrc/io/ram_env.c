@@ -5,7 +5,6 @@
 #include "alloc.h"
 #include "buf.h"
 #include "check.h"
-#include "error.h"
 #include "name.h"
 #include "ram_handle.h"
 

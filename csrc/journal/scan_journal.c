@@ -1,6 +1,5 @@
 /* Scanning the journal, session by session. */
 #include "check.h"
-#include "env_call.h"
 #include "error.h"
 #include "file.h"
 #include "record.h"

@@ -1,6 +1,6 @@
 /* Columns: optional values of each message: its expiry, and the length of its body.  Invariants: a
  * segment has a column from the first message with the value on, and slots before that have never,
- * or 0; no ready message expires before its segment's earliest, nor that before the queue's;
+ * or 0; no ready message expires before its segment's earliest (queue_expiry.c);
  * ready_bytes is the sum over ready messages, if the queue counts bytes. */
 #include "queue_columns.h"
 

@@ -1,5 +1,5 @@
 /* Taking messages that have expired.  Invariant: no ready message expires before its segment's
- * earliest, nor that before the queue's. */
+ * earliest, and no segment's earliest is before the queue's. */
 #include "check.h"
 #include "queue_internal.h"
 #include "queue_take.h"

@@ -1,4 +1,5 @@
-/* Finding segments by number, and what the words of a segment's bitmaps say. */
+/* The array of a queue's segments: finding them by number and making room for more; and what the
+ * words of a segment's bitmaps say. */
 #include "alloc.h"
 #include "check.h"
 #include "queue_internal.h"

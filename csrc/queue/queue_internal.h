@@ -83,7 +83,7 @@ static inline void qsi_queue_update_earliest(struct qsi_queue *queue, uint64_t e
     }
 }
 
-/* ---- segments (queue_find.c, queue_segments.c) ---- */
+/* ---- segments (queue_find.c, queue_segments.c, former_files.c) ---- */
 
 /* Which slots of a word have been given out. */
 uint64_t qsi_segment_assigned(const struct qsi_queue *queue, const struct qsi_segment *segment,

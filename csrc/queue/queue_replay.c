@@ -9,7 +9,6 @@
 #include "queue_internal.h"
 #include "queue_publish.h"
 #include "queue_records.h"
-#include "queue_take.h"
 #include "record.h"
 
 qs_status qsi_queue_restore(struct qsi_queue *queue, const struct qsi_restored_segment *restored)

@@ -18,7 +18,6 @@
 
 #include "block_cache.h"
 #include "block_file.h"
-#include "block_read.h"
 #include "budget.h"
 #include "buf.h"
 #include "container.h"

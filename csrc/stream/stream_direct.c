@@ -4,6 +4,7 @@
  * it made; the stream changes when it ends, and only if no other publisher appended meanwhile;
  * bytes that the journal names are never written again. */
 #include "alloc.h"
+#include "block_read.h"
 #include "check.h"
 #include "error.h"
 #include "stream_flush_job.h"

@@ -152,6 +152,8 @@ void qsi_stream_record_named(struct qsi_stream *stream, uint64_t next, uint64_t 
 bool qsi_stream_may_be_named(const struct qsi_stream *stream, uint64_t bytes_max)
     QSI_REQUIRES(qsi_store_mutex);
 
+/* ---- dead files (stream_trim.c) ---- */
+
 /* Removes the segments from the stream: their files are dead. */
 qs_status qsi_stream_reserve_dead(struct qsi_stream *stream, uint32_t count) QS_MUST_CHECK;
 void qsi_stream_kill(struct qsi_stream *stream, const struct qsi_stream_segment *segment);

@@ -1,4 +1,4 @@
-"""The threads of a store, for calls that may wait for the disk."""
+"""The threads of a store, or of a connection of sessions, for calls that may wait for the disk."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _THREADS = 4
 
 
 class Threads:
-    """The threads start when they are needed, and end when the store is closed.  A child of fork()
-    has none."""
+    """The threads start when they are needed, and end when their owner is closed.  A child of
+    fork() has none."""
 
     __slots__ = ("__weakref__", "_ended", "_executor", "_is_parents")
 
     def __init__(self, ended: Exception | None = None) -> None:
-        """``ended`` is what calls raise when the threads have ended; else StoreClosed."""
+        """``ended``: what calls raise when the threads have ended.  None: StoreClosed."""
         self._ended = ended or StoreClosed("the store is closed")
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="pyqstore-aio")
         self._is_parents = False

@@ -187,6 +187,8 @@ cdef class Confirm:
             self.next_turn.add(self, context)
         if self.callbacks is not None:
             self.callbacks.append((fn, context))
+            if self.state != CONFIRM_PENDING:
+                self.wake_soon()  # a signal handler may have kept it from being scheduled
         elif self.state == CONFIRM_PENDING:
             self.callbacks = [(fn, context)]
         else:
@@ -250,14 +252,13 @@ def start_one(Confirm confirm not None):
 
 
 def wake(Confirm confirm not None, entered):
-    """Call the first callback of a confirm that is done, in the context ``entered``, and have the
-    loop call the next one: a callback of the loop.
+    """A callback of the loop: calls the first callback of a confirm that is done, in the context
+    ``entered``, and schedules the next one, which has a turn of the loop of its own.
 
     It may be scheduled too often, because a signal handler may raise behind each call."""
     cdef list callbacks = confirm.callbacks
     if callbacks is None:
         return
-    confirm.unheard = None
     callback, context = callbacks[0]
     if context is not entered:  # the first one was removed meanwhile
         confirm.wake_soon()
@@ -269,6 +270,7 @@ def wake(Confirm confirm not None, entered):
             confirm.wake_soon()
             raise
     confirm.callbacks = callbacks[1:] or None
+    confirm.unheard = None
     callback(confirm)
 
 

@@ -10,7 +10,6 @@
 #include "pager.h"
 #include "queue_delays.h"
 #include "queue_life.h"
-#include "queue_take.h"
 #include "record.h"
 #include "settle.h"
 #include "stream_deliver.h"

@@ -1,7 +1,6 @@
 /* Limits: which messages exceed those of their queue, and which queues have to be looked at. */
 #include "limits.h"
 
-#include "check.h"
 #include "clock.h"
 #include "queue_columns.h"
 #include "wake.h"

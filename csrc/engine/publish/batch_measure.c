@@ -1,7 +1,7 @@
 /* Plans the next record of a batch: its rows and its length. */
 #include "alloc.h"
 #include "batch_plan.h"
-#include "block_file.h"
+#include "block_format.h"
 #include "check.h"
 
 static uint64_t row_properties_bytes(const struct qsi_batch *batch,

@@ -212,8 +212,8 @@ bool qsi_direct_may_accept(const struct qsi_direct_write *direct,
                            const struct qsi_pending_records *pending_records)
 {
     QS_DCHECK(direct->job != NULL);
+    /* The journal has room for entries of these bytes. */
     return !direct->queue->deleted && qsi_stream_direct_is_next(direct->job) &&
-           /* for which there is room: */
            qsi_stream_direct_bytes(direct->job) <= pending_records->entry_bytes_max;
 }
 

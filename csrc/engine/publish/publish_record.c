@@ -10,7 +10,6 @@
 #include "queue_columns.h"
 #include "queue_delays.h"
 #include "queue_life.h"
-#include "queue_publish.h"
 #include "tx.h"
 #include "ways.h"
 

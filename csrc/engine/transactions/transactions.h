@@ -86,7 +86,7 @@ void qsi_transactions_unreserve(struct qs_store *store, struct qsi_slice key);
 /* REQUIRES the place. */
 void qsi_transactions_record(struct qs_store *store, struct qsi_slice key, uint64_t lsn,
                              uint64_t time_us, bool forgotten) QSI_REQUIRES(qsi_store_mutex);
-/* The table is written to a file when it has more bytes. */
+/* The most bytes of the table in memory: with more, it is written to a file. */
 uint64_t qsi_transactions_bytes_max(const struct qs_store *store);
 /* Whether the table is to be written, or files are to be written anew. */
 bool qsi_transactions_want_spill(const struct qs_store *store);

@@ -114,7 +114,8 @@ class Connection(Closing):
             except Exception as error:
                 raised.append(error)
         try:
-            await asyncio.shield(self._threads.run(self._connection.close))
+            if not self.closed:  # by another task meanwhile
+                await asyncio.shield(self._threads.run(self._connection.close))
         finally:
             self._threads.end()
         if raised:

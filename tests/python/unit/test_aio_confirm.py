@@ -266,6 +266,45 @@ async def test_each_callback_has_its_context_when_the_first_one_is_taken_back(
     assert seen == [6, 7]
 
 
+async def test_who_is_cancelled_before_its_callback_ran_has_heard_nothing(
+    aio_channel: aio.Channel,
+) -> None:
+    await aio_channel.confirm_select()
+    confirm = aio_channel.basic_publish("", "q", b"x")
+    unheard: list[Exception] = []
+
+    def first(_: object) -> None: ...
+
+    contextvars.Context().run(confirm.add_done_callback, first)
+    confirm.add_done_callback(lambda _: None)
+    confirm.set_exception(LookupError(), unheard.append)
+    confirm.remove_done_callback(first)
+    await asyncio.sleep(0)  # which calls none: the first is gone
+    confirm.cancel()
+    assert [type(error) for error in unheard] == [LookupError]
+
+
+async def test_a_callback_that_is_added_late_has_those_called_whose_turn_was_lost(
+    aio_channel: aio.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await aio_channel.confirm_select()
+    confirm = aio_channel.basic_publish("", "q", b"x")
+    came: list[int] = []
+    confirm.add_done_callback(lambda _: came.append(0))
+
+    def interrupted(*given: Any, **named: Any) -> asyncio.Handle:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_soon", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        confirm.set_result(1)
+    confirm.add_done_callback(lambda _: came.append(1))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert came == [0, 1]
+
+
 async def test_an_interrupt_while_callbacks_are_scheduled_loses_none(
     aio_channel: aio.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -233,3 +233,11 @@ async def test_a_listener_with_a_full_window_goes_on_when_another_task_acknowled
         await until(lambda: session._turns._waiters)
         await got[-1].acknowledge()
     await until(lambda: len(got) == 8)
+
+
+async def test_tasks_that_close_a_connection_at_once_are_all_done(aio_store: aio.Store) -> None:
+    for _ in range(40):
+        connection = await jms.connect(aio_store)
+        await connection.session()
+        await asyncio.gather(*(connection.close() for _ in range(4)))
+        assert connection.closed
