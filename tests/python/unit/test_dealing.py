@@ -53,23 +53,20 @@ def test_the_mth_message_is_for_the_consumer_at_m_modulo_n(
     assert store.queue_status(queue)["messages_ready"] == 0
 
 
-def test_asyncio_deals_as_well(tmp_path: Path) -> None:
-    async def main() -> list[list[bytes]]:
-        async with await pyqstore.aio.open(tmp_path / "s.qs") as store:
-            publisher, one, other = [await store.channel() for _ in range(3)]
-            await publisher.queue_declare("q")
-            tags = [await each.basic_consume("q") for each in (one, other)]
-            for number in range(6):
-                await publisher.basic_publish("", "q", str(number).encode())
-            found: list[list[bytes]] = [[], []]
-            for place in (1, 0):
-                for _ in range(3):
-                    message = await (one, other)[place].next_delivery(tags[place], 20)
-                    assert message is not None
-                    found[place].append(message.body)
-            return found
-
-    assert asyncio.run(main()) == [[b"0", b"2", b"4"], [b"1", b"3", b"5"]]
+async def test_asyncio_deals_as_well(tmp_path: Path) -> None:
+    async with await pyqstore.aio.open(tmp_path / "s.qs") as store:
+        publisher, one, other = [await store.channel() for _ in range(3)]
+        await publisher.queue_declare("q")
+        tags = [await each.basic_consume("q") for each in (one, other)]
+        for number in range(6):
+            await publisher.basic_publish("", "q", str(number).encode())
+        found: list[list[bytes]] = [[], []]
+        for place in (1, 0):
+            for _ in range(3):
+                message = await (one, other)[place].next_delivery(tags[place], 20)
+                assert message is not None
+                found[place].append(message.body)
+        assert found == [[b"0", b"2", b"4"], [b"1", b"3", b"5"]]
 
 
 @pytest.mark.parametrize("prefetch", [1, 2, 3])
@@ -244,25 +241,24 @@ def test_loops_get_what_was_dealt_in_order(tmp_path: Path, kind: str, priority: 
         assert [one[0] for one in found] == [0, 1]
 
 
-def test_a_lower_consumer_that_waits_has_what_a_higher_one_has_no_room_for(tmp_path: Path) -> None:
+async def test_a_lower_consumer_that_waits_has_what_a_higher_one_has_no_room_for(
+    tmp_path: Path,
+) -> None:
     """Though that one was dealt fewer than its prefetch at first, which is more than it may be."""
     room, count = 20_000, 20_010
 
-    async def main() -> int:
-        async with await pyqstore.aio.open(tmp_path / "s.qs") as store:
-            publisher, high, low = [await store.channel() for _ in range(3)]
-            await publisher.queue_declare("q")
-            await high.basic_qos(room)
-            above = await high.basic_consume("q", arguments={"x-priority": 1})
-            below = await low.basic_consume("q")
-            waiting = asyncio.create_task(low.next_delivery(below, 20))
-            await publisher.publish_batch(pa.table({"body": [b"x"] * count}), routing_key="q")
-            for _ in range(room):
-                assert await high.next_delivery(above, 20) is not None
-            assert await waiting is not None
-            return (await store.queue_status("q"))["messages_unacked"]
-
-    assert asyncio.run(main()) in (room + 1, count)
+    async with await pyqstore.aio.open(tmp_path / "s.qs") as store:
+        publisher, high, low = [await store.channel() for _ in range(3)]
+        await publisher.queue_declare("q")
+        await high.basic_qos(room)
+        above = await high.basic_consume("q", arguments={"x-priority": 1})
+        below = await low.basic_consume("q")
+        waiting = asyncio.create_task(low.next_delivery(below, 20))
+        await publisher.publish_batch(pa.table({"body": [b"x"] * count}), routing_key="q")
+        for _ in range(room):
+            assert await high.next_delivery(above, 20) is not None
+        assert await waiting is not None
+        assert (await store.queue_status("q"))["messages_unacked"] in (room + 1, count)
 
 
 def test_what_was_dealt_leaves_a_turn_to_other_queues_of_the_channel(

@@ -231,18 +231,15 @@ def test_a_name_may_have_255_bytes_and_stands_in_errors(
         assert missing.value.reply_text.startswith("NOT_FOUND - no queue 'q' in vhost 'ää")
 
 
-def test_stores_of_asyncio_are_vhosts_too(tmp_path: Path) -> None:
+async def test_stores_of_asyncio_are_vhosts_too(tmp_path: Path) -> None:
     def declare(listener: pyqstore.Listener) -> None:
         with vhost(listener, "b") as connection:
             connection.channel().queue_declare("q", durable=True)
 
-    async def main() -> list[str]:
-        async with aio.open(tmp_path / "a") as store, aio.open(tmp_path / "b") as neighbour:
-            listener = await store.listen("127.0.0.1:0", vhosts={"b": neighbour})
-            await asyncio.to_thread(declare, listener)
-            return await neighbour.queues()
-
-    assert asyncio.run(main()) == ["q"]
+    async with aio.open(tmp_path / "a") as store, aio.open(tmp_path / "b") as neighbour:
+        listener = await store.listen("127.0.0.1:0", vhosts={"b": neighbour})
+        await asyncio.to_thread(declare, listener)
+        assert await neighbour.queues() == ["q"]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Memory that nothing in memory_budget used to bound: each case in a process of its own, whose
 resident memory tells."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -89,17 +88,14 @@ def test_batch_of_returned_messages_is_refused_whole_when_they_are_too_many(path
         assert channel.process_events() == 9
 
 
-def test_returned_messages_reach_a_listener_of_asyncio(path: Path) -> None:
-    async def main() -> list[bytes]:
-        returned = []
-        async with await aio.open(path) as store, await store.channel() as channel:
-            await channel.basic_publish("", "nobody", b"dropped", mandatory=True)
-            channel.add_return_listener(lambda message: returned.append(message.body))
-            await channel.basic_publish("", "nobody", b"kept", mandatory=True)
-            await channel.process_events()
-        return returned
-
-    assert asyncio.run(main()) == [b"kept"]
+async def test_returned_messages_reach_a_listener_of_asyncio(path: Path) -> None:
+    returned = []
+    async with await aio.open(path) as store, await store.channel() as channel:
+        await channel.basic_publish("", "nobody", b"dropped", mandatory=True)
+        channel.add_return_listener(lambda message: returned.append(message.body))
+        await channel.basic_publish("", "nobody", b"kept", mandatory=True)
+        await channel.process_events()
+    assert returned == [b"kept"]
 
 
 _BACKLOG = """

@@ -316,72 +316,68 @@ def test_a_channel_that_is_forgotten_tells(run: Run) -> None:
     assert heard == ["c"]
 
 
-def test_a_cancelled_publish_is_told_once(path: Path) -> None:
+async def test_a_cancelled_publish_is_told_once(path: Path) -> None:
     heard: list[tuple[int, object, bool]] = []
 
-    async def main() -> None:
-        async with (
-            aio.open(path, commit_delay_us=10_000) as store,
-            await store.channel() as channel,
-        ):
-            await channel.queue_declare("q", durable=True)
-            await channel.confirm_select()
-            channel.add_outcome_listener(lambda outcome: heard.append(tuple(outcome)[:3]))
-            for correlation in range(30):
-                task = asyncio.ensure_future(
-                    asyncio.wait_for(
-                        channel.basic_publish("", "q", b"x", PERSISTENT, correlation=correlation),
-                        None,
-                    )
+    async with (
+        aio.open(path, commit_delay_us=10_000) as store,
+        await store.channel() as channel,
+    ):
+        await channel.queue_declare("q", durable=True)
+        await channel.confirm_select()
+        channel.add_outcome_listener(lambda outcome: heard.append(tuple(outcome)[:3]))
+        for correlation in range(30):
+            task = asyncio.ensure_future(
+                asyncio.wait_for(
+                    channel.basic_publish("", "q", b"x", PERSISTENT, correlation=correlation),
+                    None,
                 )
-                for _ in range(correlation % 4 + 1):
-                    await asyncio.sleep(0)
-                task.cancel()
-            await channel.basic_publish("", "q", b"x", PERSISTENT, correlation=30)
-            last = channel.next_publish_number - 1
-            assert [number for number, *_ in heard] == list(range(1, last + 1))
-
-    asyncio.run(main())
+            )
+            for _ in range(correlation % 4 + 1):
+                await asyncio.sleep(0)
+            task.cancel()
+        await channel.basic_publish("", "q", b"x", PERSISTENT, correlation=30)
+        last = channel.next_publish_number - 1
+        assert [number for number, *_ in heard] == list(range(1, last + 1))
     correlations = [correlation for _, correlation, _ in heard]
     assert len(set(correlations)) == len(correlations)
     assert all(is_confirmed for *_, is_confirmed in heard)
 
 
-def test_a_publish_that_a_thread_makes_while_the_channel_ends_is_told_once(path: Path) -> None:
+async def test_a_publish_that_a_thread_makes_while_the_channel_ends_is_told_once(
+    path: Path,
+) -> None:
     heard: list[object] = []
 
-    async def main() -> None:
-        async with aio.open(path) as store:
-            channel = await store.channel()
-            await channel.queue_declare("q", durable=True)
-            await channel.confirm_select()
-            channel.add_outcome_listener(lambda outcome: heard.append(outcome.correlation))
-            begun, go_on = asyncio.Event(), threading.Event()
-            loop, here = asyncio.get_running_loop(), threading.get_ident()
-            publish = channel._twin.basic_publish
+    async with aio.open(path) as store:
+        channel = await store.channel()
+        await channel.queue_declare("q", durable=True)
+        await channel.confirm_select()
+        channel.add_outcome_listener(lambda outcome: heard.append(outcome.correlation))
+        begun, go_on = asyncio.Event(), threading.Event()
+        loop, here = asyncio.get_running_loop(), threading.get_ident()
+        publish = channel._twin.basic_publish
 
-            def slow(*arguments: Any, **named: Any) -> int:
-                if threading.get_ident() == here:
-                    raise BlockingIOError
-                loop.call_soon_threadsafe(begun.set)
-                go_on.wait()
-                return publish(*arguments, **named)
+        def slow(*arguments: Any, **named: Any) -> int:
+            if threading.get_ident() == here:
+                raise BlockingIOError
+            loop.call_soon_threadsafe(begun.set)
+            go_on.wait()
+            return publish(*arguments, **named)
 
-            channel._twin.basic_publish = slow  # type: ignore[method-assign]
-            awaited = asyncio.gather(
-                channel.basic_publish("", "q", b"x", PERSISTENT, correlation="c"),
-                return_exceptions=True,
-            )
-            await begun.wait()
-            assert heard == []
-            closing = asyncio.ensure_future(channel.close())
-            await asyncio.sleep(0)
-            go_on.set()
-            await closing
-            (error,) = await awaited
-            assert isinstance(error, pyqstore.ChannelClosed)
-
-    asyncio.run(main())
+        channel._twin.basic_publish = slow  # type: ignore[method-assign]
+        awaited = asyncio.gather(
+            channel.basic_publish("", "q", b"x", PERSISTENT, correlation="c"),
+            return_exceptions=True,
+        )
+        await begun.wait()
+        assert heard == []
+        closing = asyncio.ensure_future(channel.close())
+        await asyncio.sleep(0)
+        go_on.set()
+        await closing
+        (error,) = await awaited
+        assert isinstance(error, pyqstore.ChannelClosed)
     assert heard == ["c"]
 
 

@@ -320,44 +320,41 @@ def test_a_rollback_whose_dead_letters_end_the_channel_takes_all_back(
 
 @pytest.mark.faces("sync")
 @pytest.mark.parametrize("then", ["commit", "rollback"])
-def test_a_commit_that_fails_after_its_task_was_cancelled_is_told_to_the_next(
+async def test_a_commit_that_fails_after_its_task_was_cancelled_is_told_to_the_next(
     store: pyqstore.Store, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
-    async def work() -> None:
-        async with (
-            asyncio.timeout(60),
-            aio.session.connect(aio.Store(store), redelivery=AT_ONCE) as connection,
-        ):
-            session = await connection.session("transacted")
-            out = await session.producer(session.queue("out"))
-            link = session._twin._link
-            commit, began, may_fail = link.commit, threading.Event(), threading.Event()
+    async with (
+        asyncio.timeout(60),
+        aio.session.connect(aio.Store(store), redelivery=AT_ONCE) as connection,
+    ):
+        session = await connection.session("transacted")
+        out = await session.producer(session.queue("out"))
+        link = session._twin._link
+        commit, began, may_fail = link.commit, threading.Event(), threading.Event()
 
-            def fail_once(tags: list[int]) -> None:
-                monkeypatch.setattr(link, "commit", commit)
-                began.set()
-                assert may_fail.wait(_PATIENCE_S)
-                with pytest.raises(pyqstore.PreconditionFailed):
-                    link.channel.basic_ack(_UNKNOWN_TAG)
-                commit(tags)
+        def fail_once(tags: list[int]) -> None:
+            monkeypatch.setattr(link, "commit", commit)
+            began.set()
+            assert may_fail.wait(_PATIENCE_S)
+            with pytest.raises(pyqstore.PreconditionFailed):
+                link.channel.basic_ack(_UNKNOWN_TAG)
+            commit(tags)
 
-            await out.send(b"1")
-            monkeypatch.setattr(link, "commit", fail_once)
-            committing = asyncio.create_task(session.commit())
-            await asyncio.to_thread(began.wait)
-            committing.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await committing
-            next_one = asyncio.create_task(getattr(session, then)())
-            await asyncio.sleep(0)
-            may_fail.set()
-            if then == "commit":
-                with pytest.raises(jms.TransactionRolledBack):
-                    await next_one
-            else:
+        await out.send(b"1")
+        monkeypatch.setattr(link, "commit", fail_once)
+        committing = asyncio.create_task(session.commit())
+        await asyncio.to_thread(began.wait)
+        committing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await committing
+        next_one = asyncio.create_task(getattr(session, then)())
+        await asyncio.sleep(0)
+        may_fail.set()
+        if then == "commit":
+            with pytest.raises(jms.TransactionRolledBack):
                 await next_one
-            await out.send(b"2")
-            await session.commit()
-
-    asyncio.run(work())
+        else:
+            await next_one
+        await out.send(b"2")
+        await session.commit()
     assert texts(store, "out") == ["2"]

@@ -1,7 +1,6 @@
 """Snapshots of stores that are at work: each is opened, verified, and compared with what was
 durable before it was asked for.  Processes that make one are killed."""
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -222,14 +221,11 @@ def test_snapshot_is_refused_where_something_is(path: Path, tmp_path: Path) -> N
         store.snapshot(tmp_path / "memory")
 
 
-def test_snapshot_is_made_in_a_thread_for_asyncio(path: Path, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with await aio.open(path) as store:
-            await store.queue("q")
-            copied = await store.snapshot(tmp_path / "copy")
-            assert copied.files > 0
-
-    asyncio.run(main())
+async def test_snapshot_is_made_in_a_thread_for_asyncio(path: Path, tmp_path: Path) -> None:
+    async with await aio.open(path) as store:
+        await store.queue("q")
+        copied = await store.snapshot(tmp_path / "copy")
+        assert copied.files > 0
     with pyqstore.open(tmp_path / "copy") as store:
         assert store.queues() == ["q"]
 

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow
 import pytest
@@ -204,45 +203,39 @@ def test_each_of_many_traces_is_told_all(store: pyqstore.Store, channel: pyqstor
     assert [steps(trace)[:3] for trace in traces] == [["publish", "route", "enqueue"]] * 5
 
 
-def test_asyncio_waits_beside_other_tasks(path: Path) -> None:
-    async def main() -> list[str]:
-        found: list[str] = []
-        async with aio.open(path) as store, store.trace(queue="q") as trace:
-            queue = await store.queue("q")
+async def test_asyncio_waits_beside_other_tasks(path: Path) -> None:
+    found: list[str] = []
+    async with aio.open(path) as store, store.trace(queue="q") as trace:
+        queue = await store.queue("q")
 
-            async def follow() -> None:
-                async for event in trace:
-                    found.append(event.step)
-                    if event.step == "ack":
-                        break
+        async def follow() -> None:
+            async for event in trace:
+                found.append(event.step)
+                if event.step == "ack":
+                    break
 
-            task = asyncio.create_task(follow())
-            await asyncio.sleep(0)
-            await queue.put(b"1")
-            message = await queue.get()
-            await message.ack()
-            await task
-            assert trace.dropped == 0
-        return found
-
-    assert asyncio.run(main()) == [*ARRIVES, "deliver", "ack"]
+        task = asyncio.create_task(follow())
+        await asyncio.sleep(0)
+        await queue.put(b"1")
+        message = await queue.get()
+        await message.ack()
+        await task
+        assert trace.dropped == 0
+    assert found == [*ARRIVES, "deliver", "ack"]
 
 
-def test_a_step_that_comes_to_a_cancelled_task_comes_again(path: Path) -> None:
-    async def main() -> Any:
-        async with aio.open(path) as store:
-            queue = await store.queue("q")
-            trace = store.trace()
-            for _ in range(3):
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(anext(trace), 0.001)
-            await queue.put(b"1")
-            found = [(await anext(trace)).step for _ in ARRIVES]
+async def test_a_step_that_comes_to_a_cancelled_task_comes_again(path: Path) -> None:
+    async with aio.open(path) as store:
+        queue = await store.queue("q")
+        trace = store.trace()
+        for _ in range(3):
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(anext(trace), 0.001)
-            await trace.close()
-            with pytest.raises(StopAsyncIteration):
-                await anext(trace)
-            return found
-
-    assert asyncio.run(main()) == ARRIVES
+        await queue.put(b"1")
+        found = [(await anext(trace)).step for _ in ARRIVES]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(trace), 0.001)
+        await trace.close()
+        with pytest.raises(StopAsyncIteration):
+            await anext(trace)
+        assert found == ARRIVES

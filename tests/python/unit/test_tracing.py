@@ -159,17 +159,14 @@ def test_an_instrumented_channel_carries_a_trace_with_a_batch(
     check_batch(spans, channel, queue)
 
 
-def test_an_instrumented_channel_of_asyncio_carries_a_trace_with_a_batch(
+async def test_an_instrumented_channel_of_asyncio_carries_a_trace_with_a_batch(
     spans: Any, store: pyqstore.Store, queue: str
 ) -> None:
     from pyqstore import aio, tracing
 
-    async def run() -> None:
-        async with await aio.Store(store).channel() as channel:
-            receipt = await tracing.instrument(channel).publish_batch(BATCH, "", queue)
-            assert receipt.count == 2
-
-    asyncio.run(run())
+    async with await aio.Store(store).channel() as channel:
+        receipt = await tracing.instrument(channel).publish_batch(BATCH, "", queue)
+        assert receipt.count == 2
     with store.channel() as channel:
         check_batch(spans, channel, queue)
 
