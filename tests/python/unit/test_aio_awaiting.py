@@ -144,27 +144,28 @@ def rows(batches: list[Any]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("follow", [False, True])
-async def test_reading_a_stream_goes_on_after_a_cancelled_anext(path: Path, follow: bool) -> None:
-    async with aio.open(path) as store:
-        stream = await store.stream("s")
-        sent = [b"%d" % number for number in range(20)]
-        for body in sent:
-            await stream.publish(body)
-        got: list[bytes] = []
-        batches = stream.read(follow=follow)
-        while len(got) < len(sent):
-            got += rows(await impatient(batches, 1))
-        assert got == sent
-        if not follow:
-            assert await anext(batches, None) is None
-            return
-        asking = asyncio.ensure_future(anext(batches))
-        await asyncio.sleep(0.01)  # likely in its thread then; wherever it is, nothing is lost
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        await stream.publish(b"more")
-        assert rows([await anext(batches)]) == [b"more"]
+async def test_reading_a_stream_goes_on_after_a_cancelled_anext(
+    aio_store: aio.Store, follow: bool
+) -> None:
+    stream = await aio_store.stream("s")
+    sent = [b"%d" % number for number in range(20)]
+    for body in sent:
+        await stream.publish(body)
+    got: list[bytes] = []
+    batches = stream.read(follow=follow)
+    while len(got) < len(sent):
+        got += rows(await impatient(batches, 1))
+    assert got == sent
+    if not follow:
+        assert await anext(batches, None) is None
+        return
+    asking = asyncio.ensure_future(anext(batches))
+    await asyncio.sleep(0.01)  # likely in its thread then; wherever it is, nothing is lost
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await stream.publish(b"more")
+    assert rows([await anext(batches)]) == [b"more"]
 
 
 async def test_browsing_goes_on_after_a_cancelled_anext(path: Path) -> None:
@@ -181,26 +182,25 @@ async def test_browsing_goes_on_after_a_cancelled_anext(path: Path) -> None:
         assert await anext(messages, None) is None
 
 
-async def test_iterating_a_queue_goes_on_after_a_cancelled_anext(path: Path) -> None:
-    async with aio.open(path) as store:
-        queue = await store.queue("q")
-        sent = [b"%d" % number for number in range(30)]
-        await queue.put_many(sent[:20])
-        messages = aiter(queue)
-        assert [each.body for each in await impatient(messages, 20)] == sent[:20]
-        asking = asyncio.ensure_future(anext(messages))
-        await until(lambda: store._store.queue_status("q").consumers)
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        assert store._store.queue_status("q").messages_unacked == 0
-        await queue.put_many(sent[20:])
-        assert [each.body for each in await impatient(messages, 10)] == sent[20:]
-        await messages.aclose()  # type: ignore[attr-defined]
-        await until(lambda: len(queue) == 1)  # the last one, which is given back
-        status = store._store.queue_status("q")
-        assert (status.messages_unacked, status.consumers) == (0, 0)
-        assert await anext(messages, None) is None
+async def test_iterating_a_queue_goes_on_after_a_cancelled_anext(aio_store: aio.Store) -> None:
+    queue = await aio_store.queue("q")
+    sent = [b"%d" % number for number in range(30)]
+    await queue.put_many(sent[:20])
+    messages = aiter(queue)
+    assert [each.body for each in await impatient(messages, 20)] == sent[:20]
+    asking = asyncio.ensure_future(anext(messages))
+    await until(lambda: aio_store._store.queue_status("q").consumers)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert aio_store._store.queue_status("q").messages_unacked == 0
+    await queue.put_many(sent[20:])
+    assert [each.body for each in await impatient(messages, 10)] == sent[20:]
+    await messages.aclose()  # type: ignore[attr-defined]
+    await until(lambda: len(queue) == 1)  # the last one, which is given back
+    status = aio_store._store.queue_status("q")
+    assert (status.messages_unacked, status.consumers) == (0, 0)
+    assert await anext(messages, None) is None
 
 
 async def test_consuming_goes_on_after_a_cancelled_anext(path: Path) -> None:
@@ -213,14 +213,13 @@ async def test_consuming_goes_on_after_a_cancelled_anext(path: Path) -> None:
         await messages.aclose()
 
 
-async def test_an_iterator_that_a_task_waits_for_refuses_another(path: Path) -> None:
-    async with aio.open(path) as store:
-        queue, stream = await store.queue("q"), await store.stream("s")
-        for messages in (aiter(queue), stream.read(follow=True)):
-            asking = asyncio.ensure_future(anext(messages))
-            await asyncio.sleep(0)
-            with pytest.raises(RuntimeError, match="another task "):
-                await anext(messages)
-            asking.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await asking
+async def test_an_iterator_that_a_task_waits_for_refuses_another(aio_store: aio.Store) -> None:
+    queue, stream = await aio_store.queue("q"), await aio_store.stream("s")
+    for messages in (aiter(queue), stream.read(follow=True)):
+        asking = asyncio.ensure_future(anext(messages))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="another task "):
+            await anext(messages)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking

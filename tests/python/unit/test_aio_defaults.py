@@ -89,15 +89,14 @@ async def test_iteration_acknowledges_when_the_body_ends(jobs: aio.Queue) -> Non
 
 
 @pytest.mark.filterwarnings("error")
-async def test_queue_leaves_without_a_warning(path: Path) -> None:
-    async with aio.open(path) as store:
-        other = await store.queue("other")
-        await other.put(b"1")
-        async with other.get():
-            pass
-        del other
-        gc.collect()
-        await asyncio.sleep(0)
+async def test_queue_leaves_without_a_warning(aio_store: aio.Store) -> None:
+    other = await aio_store.queue("other")
+    await other.put(b"1")
+    async with other.get():
+        pass
+    del other
+    gc.collect()
+    await asyncio.sleep(0)
 
 
 async def test_put_many_that_waits_for_the_loop_leaves_its_threads_to_others(

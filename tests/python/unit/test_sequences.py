@@ -100,18 +100,17 @@ async def first(call: Callable[[], Any]) -> Any:
     return await (made if inspect.isawaitable(made) else anext(made))
 
 
-async def test_the_same_in_a_loop(path: Path) -> None:
-    async with aio.open(path) as store:
-        for thing in (store, await store.stream("log")):
-            for name, parameter in lists_of(thing):
-                for value in things(store._store):
-                    with pytest.raises(TypeError, match=parameter):
-                        await first(partial(refused, getattr(thing, name), parameter, value))
-                    assert not getattr(value, "is_iterated", False), (name, parameter)
-        queue = await store.queue("work")
-        for data in (queue, Trap, 5):
-            with pytest.raises(TypeError, match="put_many"):
-                await queue.put_many(data)
+async def test_the_same_in_a_loop(aio_store: aio.Store) -> None:
+    for thing in (aio_store, await aio_store.stream("log")):
+        for name, parameter in lists_of(thing):
+            for value in things(aio_store._store):
+                with pytest.raises(TypeError, match=parameter):
+                    await first(partial(refused, getattr(thing, name), parameter, value))
+                assert not getattr(value, "is_iterated", False), (name, parameter)
+    queue = await aio_store.queue("work")
+    for data in (queue, Trap, 5):
+        with pytest.raises(TypeError, match="put_many"):
+            await queue.put_many(data)
 
 
 def ours() -> list[type]:

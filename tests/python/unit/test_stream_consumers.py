@@ -185,20 +185,19 @@ async def _heard(channel: aio.Channel, count: int, arguments: dict[str, Any]) ->
     return heard
 
 
-async def test_asyncio_consumes_a_stream_that_grows(path: Path) -> None:
-    async with await aio.open(path) as store:
-        stream = await store.stream("events")
-        for number in range(10):
+async def test_asyncio_consumes_a_stream_that_grows(aio_store: aio.Store) -> None:
+    stream = await aio_store.stream("events")
+    for number in range(10):
+        await stream.publish(b"%d" % number)
+    async with await aio_store.channel() as one, await aio_store.channel() as other:
+        await one.basic_qos(3)
+        await other.basic_qos(100)
+        tasks = [asyncio.create_task(_heard(channel, 40, FIRST)) for channel in (one, other)]
+        await asyncio.sleep(0.05)
+        for number in range(10, 40):
             await stream.publish(b"%d" % number)
-        async with await store.channel() as one, await store.channel() as other:
-            await one.basic_qos(3)
-            await other.basic_qos(100)
-            tasks = [asyncio.create_task(_heard(channel, 40, FIRST)) for channel in (one, other)]
-            await asyncio.sleep(0.05)
-            for number in range(10, 40):
-                await stream.publish(b"%d" % number)
-            for heard in await asyncio.wait_for(asyncio.gather(*tasks), 60):
-                assert heard == [b"%d" % number for number in range(40)]
+        for heard in await asyncio.wait_for(asyncio.gather(*tasks), 60):
+            assert heard == [b"%d" % number for number in range(40)]
 
 
 async def test_asyncio_reads_what_is_in_files_in_a_thread(path: Path) -> None:
@@ -213,36 +212,36 @@ async def test_asyncio_reads_what_is_in_files_in_a_thread(path: Path) -> None:
         assert heard == [b"%d" % number for number in range(100)]
 
 
-async def test_asyncio_gives_back_what_a_cancelled_task_took(path: Path) -> None:
-    async with await aio.open(path) as store:
-        stream = await store.stream("events")
-        for number in range(20):
-            await stream.publish(b"%d" % number)
-        async with await store.channel() as channel:
-            await channel.basic_qos(5)
-            tag = await channel.basic_consume("events", arguments=FIRST)
-            first = await channel.next_delivery(tag, timeout=30)
-            assert first is not None
-            await channel.basic_cancel(tag)
-            assert await _heard(channel, 20, FIRST) == [b"%d" % n for n in range(20)]
-        assert (await store.queue_status("events")).messages_unacked == 0
+async def test_asyncio_gives_back_what_a_cancelled_task_took(aio_store: aio.Store) -> None:
+    stream = await aio_store.stream("events")
+    for number in range(20):
+        await stream.publish(b"%d" % number)
+    async with await aio_store.channel() as channel:
+        await channel.basic_qos(5)
+        tag = await channel.basic_consume("events", arguments=FIRST)
+        first = await channel.next_delivery(tag, timeout=30)
+        assert first is not None
+        await channel.basic_cancel(tag)
+        assert await _heard(channel, 20, FIRST) == [b"%d" % n for n in range(20)]
+    assert (await aio_store.queue_status("events")).messages_unacked == 0
 
 
-async def test_an_event_loop_is_refused_automatic_acknowledgement_of_a_stream(path: Path) -> None:
+async def test_an_event_loop_is_refused_automatic_acknowledgement_of_a_stream(
+    aio_store: aio.Store,
+) -> None:
     """It acknowledges by itself, and the stream took that for a consumer of its own."""
-    async with aio.open(path) as store:
-        await store.stream("events")
-        async with await store.channel() as channel:
-            await channel.basic_qos(5)
-            with pytest.raises(
-                pyqstore.NotImplementedByBroker, match="automatic acknowledgement not supported"
-            ):
-                await channel.basic_consume("events", print, auto_ack=True)
-        async with await store.channel() as channel:
-            await channel.basic_qos(5)
-            with pytest.raises(pyqstore.NotImplementedByBroker):
-                async for _message in channel.consume("events", auto_ack=True):
-                    pass
+    await aio_store.stream("events")
+    async with await aio_store.channel() as channel:
+        await channel.basic_qos(5)
+        with pytest.raises(
+            pyqstore.NotImplementedByBroker, match="automatic acknowledgement not supported"
+        ):
+            await channel.basic_consume("events", print, auto_ack=True)
+    async with await aio_store.channel() as channel:
+        await channel.basic_qos(5)
+        with pytest.raises(pyqstore.NotImplementedByBroker):
+            async for _message in channel.consume("events", auto_ack=True):
+                pass
 
 
 def test_several_streams_are_waited_for_without_looking_again_and_again(

@@ -239,26 +239,25 @@ async def set_in_a_thread(event: threading.Event) -> None:
 
 
 async def test_a_cancelled_poll_that_had_found_rows_gives_them_to_the_next(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    aio_store: aio.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with aio.open(path) as store:
-        stream = await store.stream("a")
-        await stream.publish(b"one")
-        async with await store.stream_consumer("a", group="g") as consumer:
-            with monkeypatch.context() as patch:
-                has_found, go_on = paused(patch)
-                poll = asyncio.create_task(consumer.poll(timeout=30))
-                await set_in_a_thread(has_found)
-                poll.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await poll
-                go_on.set()
-                assert await consumer.position("a") == 0
-            await stream.publish(b"two")
-            assert bodies(await consumer.poll(timeout=30)) == [b"one"]
-            await consumer.commit()
-            assert await consumer.committed("a") == 1
-            assert bodies(await consumer.poll(timeout=30)) == [b"two"]
+    stream = await aio_store.stream("a")
+    await stream.publish(b"one")
+    async with await aio_store.stream_consumer("a", group="g") as consumer:
+        with monkeypatch.context() as patch:
+            has_found, go_on = paused(patch)
+            poll = asyncio.create_task(consumer.poll(timeout=30))
+            await set_in_a_thread(has_found)
+            poll.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await poll
+            go_on.set()
+            assert await consumer.position("a") == 0
+        await stream.publish(b"two")
+        assert bodies(await consumer.poll(timeout=30)) == [b"one"]
+        await consumer.commit()
+        assert await consumer.committed("a") == 1
+        assert bodies(await consumer.poll(timeout=30)) == [b"two"]
 
 
 async def cancelled_poll(consumer: aio.StreamConsumer, timeout: float | None) -> None:
@@ -328,21 +327,20 @@ async def outcome(task: "asyncio.Future[pa.RecordBatch]") -> list[bytes]:
         return []
 
 
-async def test_polls_that_are_cancelled_at_any_step_lose_no_rows(path: Path) -> None:
-    async with aio.open(path) as store:
-        stream = await store.stream("a")
-        read: list[bytes] = []
-        async with await store.stream_consumer("a", group="g") as consumer:
-            for number in range(150):
-                await stream.publish(b"%d" % number)
-                poll = asyncio.create_task(consumer.poll(timeout=30))
-                await steps(number % 50)
-                read += await outcome(poll)
-            while len(read) < 150:
-                batch = await consumer.poll(timeout=30)
-                assert len(batch) > 0
-                read += bodies(batch)
-        assert read == [b"%d" % number for number in range(150)]
+async def test_polls_that_are_cancelled_at_any_step_lose_no_rows(aio_store: aio.Store) -> None:
+    stream = await aio_store.stream("a")
+    read: list[bytes] = []
+    async with await aio_store.stream_consumer("a", group="g") as consumer:
+        for number in range(150):
+            await stream.publish(b"%d" % number)
+            poll = asyncio.create_task(consumer.poll(timeout=30))
+            await steps(number % 50)
+            read += await outcome(poll)
+        while len(read) < 150:
+            batch = await consumer.poll(timeout=30)
+            assert len(batch) > 0
+            read += bodies(batch)
+    assert read == [b"%d" % number for number in range(150)]
 
 
 async def test_an_iteration_goes_on_after_a_step_that_was_cancelled(path: Path) -> None:
@@ -375,12 +373,11 @@ async def _made(batches: Any) -> None:
         await batches._calls.run(batches._open)
 
 
-async def test_a_second_task_that_polls_is_refused(path: Path) -> None:
-    async with aio.open(path) as store:
-        await store.stream("a")
-        async with await store.stream_consumer("a", group="g") as consumer:
-            poll = asyncio.create_task(consumer.poll(timeout=None))
-            await steps(1)
-            with pytest.raises(RuntimeError, match="another task is polling"):
-                await consumer.poll()
-            assert await outcome(poll) == []
+async def test_a_second_task_that_polls_is_refused(aio_store: aio.Store) -> None:
+    await aio_store.stream("a")
+    async with await aio_store.stream_consumer("a", group="g") as consumer:
+        poll = asyncio.create_task(consumer.poll(timeout=None))
+        await steps(1)
+        with pytest.raises(RuntimeError, match="another task is polling"):
+            await consumer.poll()
+        assert await outcome(poll) == []

@@ -224,18 +224,17 @@ async def test_asyncio_waits_beside_other_tasks(path: Path) -> None:
     assert found == [*ARRIVES, "deliver", "ack"]
 
 
-async def test_a_step_that_comes_to_a_cancelled_task_comes_again(path: Path) -> None:
-    async with aio.open(path) as store:
-        queue = await store.queue("q")
-        trace = store.trace()
-        for _ in range(3):
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(anext(trace), 0.001)
-        await queue.put(b"1")
-        found = [(await anext(trace)).step for _ in ARRIVES]
+async def test_a_step_that_comes_to_a_cancelled_task_comes_again(aio_store: aio.Store) -> None:
+    queue = await aio_store.queue("q")
+    trace = aio_store.trace()
+    for _ in range(3):
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(anext(trace), 0.001)
-        await trace.close()
-        with pytest.raises(StopAsyncIteration):
-            await anext(trace)
-        assert found == ARRIVES
+    await queue.put(b"1")
+    found = [(await anext(trace)).step for _ in ARRIVES]
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(anext(trace), 0.001)
+    await trace.close()
+    with pytest.raises(StopAsyncIteration):
+        await anext(trace)
+    assert found == ARRIVES

@@ -5,7 +5,6 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -76,43 +75,42 @@ def test_a_listener_hears_of_each_verdict_once_though_a_signal_handler_raises(
                     break
 
 
-async def test_the_same_in_a_loop(path: Path) -> None:
-    async with aio.open(path) as store:
-        channel, other = await store.channel(), store._store.channel()
-        heard = Heard(channel)
-        await channel.queue_declare("q", durable=True)
-        await channel.queue_declare("full", durable=True, arguments=FULL)
-        await channel.confirm_select()
-        events = channel._events
-        confirms = events.confirms
-        assert confirms is not None
-        for step in itertools.count(1):
-            await channel.queue_declare("gone")
-            tag = await channel.basic_consume("gone")
-            with patch.object(events, "look", lambda: None):
-                before = confirms.published
-                awaited = asyncio.gather(
-                    *(
-                        channel.basic_publish("", key, b"", mandatory=True)
-                        for key in ("full", "nowhere", "q")
-                    ),
-                    return_exceptions=True,
-                )
-                while confirms.published < before + 3:
-                    await asyncio.sleep(0)
-            events.looks_soon = False
-            store._store.sync()
-            other.queue_delete("gone")
-            try:
-                _, is_interrupted = interrupted(step, events.look)
-            except Interrupt:
-                is_interrupted = True
-            events.look()
-            refused, returned, last = await awaited
-            assert isinstance(refused, pyqstore.PublishRefused)
-            assert isinstance(last, int)
-            assert returned == last - 1
-            heard.check(last)
-            await channel.basic_cancel(tag)
-            if not is_interrupted:
-                break
+async def test_the_same_in_a_loop(aio_store: aio.Store) -> None:
+    channel, other = await aio_store.channel(), aio_store._store.channel()
+    heard = Heard(channel)
+    await channel.queue_declare("q", durable=True)
+    await channel.queue_declare("full", durable=True, arguments=FULL)
+    await channel.confirm_select()
+    events = channel._events
+    confirms = events.confirms
+    assert confirms is not None
+    for step in itertools.count(1):
+        await channel.queue_declare("gone")
+        tag = await channel.basic_consume("gone")
+        with patch.object(events, "look", lambda: None):
+            before = confirms.published
+            awaited = asyncio.gather(
+                *(
+                    channel.basic_publish("", key, b"", mandatory=True)
+                    for key in ("full", "nowhere", "q")
+                ),
+                return_exceptions=True,
+            )
+            while confirms.published < before + 3:
+                await asyncio.sleep(0)
+        events.looks_soon = False
+        aio_store._store.sync()
+        other.queue_delete("gone")
+        try:
+            _, is_interrupted = interrupted(step, events.look)
+        except Interrupt:
+            is_interrupted = True
+        events.look()
+        refused, returned, last = await awaited
+        assert isinstance(refused, pyqstore.PublishRefused)
+        assert isinstance(last, int)
+        assert returned == last - 1
+        heard.check(last)
+        await channel.basic_cancel(tag)
+        if not is_interrupted:
+            break
