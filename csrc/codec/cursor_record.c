@@ -9,9 +9,10 @@
 
 #define CURSOR_FIXED_BYTES (QSI_RECORD_HEAD_BYTES + 24u)
 
-static bool has_head(const uint8_t *record, uint8_t type)
+static bool has_head(const uint8_t *record)
 {
-    return qsi_record_type(record) == type && record[5] == 0 && qsi_get_u16(record + 6) == 0;
+    return qsi_record_type(record) == QSI_RECORD_CURSOR && record[5] == 0 &&
+           qsi_get_u16(record + 6) == 0;
 }
 
 uint64_t qsi_cursor_record_bytes(const struct qsi_cursor_record *cursor)
@@ -41,7 +42,7 @@ qs_status qsi_cursor_record_decode(struct qsi_cursor_record *cursor_out, const u
     uint64_t bytes = qsi_record_length(record);
     uint32_t group_bytes, own_bytes;
 
-    if (bytes < CURSOR_FIXED_BYTES || !has_head(record, QSI_RECORD_CURSOR)) {
+    if (bytes < CURSOR_FIXED_BYTES || !has_head(record)) {
         return qsi_fail(error, QS_ECORRUPT, "cursor record of %llu bytes",
                         (unsigned long long)bytes);
     }

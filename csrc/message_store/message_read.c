@@ -147,14 +147,14 @@ qs_status qsi_message_store_read(struct qsi_message_store *messages, const struc
 }
 
 static qs_status read_replaced(struct qsi_message_store *messages, const struct qsi_body_ref *ref,
-                               uint32_t index, void *data, qs_error *error)
+                               uint32_t index, void *data)
 {
     struct location at;
     qs_status status;
 
-    QS_TRY(qsi_message_file_acquire_replaced(messages, ref->file, index, &at.view, error));
-    QS_TRY(find(messages, ref, &at, error));
-    status = read_record(messages, &at, ref, data, error);
+    QS_TRY(qsi_message_file_acquire_replaced(messages, ref->file, index, &at.view, NULL));
+    QS_TRY(find(messages, ref, &at, NULL));
+    status = read_record(messages, &at, ref, data, NULL);
     qsi_message_file_release(messages, at.view.file);
     return status;
 }
@@ -166,7 +166,7 @@ qs_status qsi_message_store_read_dead(struct qsi_message_store *messages,
     qs_status status = first;
 
     for (uint32_t i = 0; status == QS_ECORRUPT; i++) {
-        status = read_replaced(messages, ref, i, data, NULL);
+        status = read_replaced(messages, ref, i, data);
     }
     return status == QS_EEMPTY ? first : status;
 }

@@ -176,20 +176,14 @@ void qsi_segment_free(struct qsi_segment *segment)
 
 /* ---- the array of segments ---- */
 
-static qs_status reserve_segments(struct qsi_queue *queue, uint32_t count)
-    QSI_REQUIRES(qsi_store_mutex)
-{
-    return qsi_reserve_pointers((void ***)(void *)&queue->segments, &queue->first_segment,
-                                queue->segment_count, &queue->segment_capacity, count);
-}
-
 qs_status qsi_queue_append_segment(struct qsi_queue *queue, uint64_t number,
                                    struct qsi_segment **segment_out)
 {
     struct qsi_segment *segment;
 
     QS_DCHECK(queue->segment_count == 0 || qsi_queue_last_segment(queue)->number < number);
-    QS_TRY(reserve_segments(queue, 1));
+    QS_TRY(qsi_reserve_pointers((void ***)(void *)&queue->segments, &queue->first_segment,
+                                queue->segment_count, &queue->segment_capacity, 1));
     segment = qsi_zalloc(sizeof *segment);
     if (segment == NULL) {
         return QS_ENOMEM;

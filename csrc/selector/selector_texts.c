@@ -2,14 +2,11 @@
 #include "check.h"
 #include "selector_compile.h"
 
-/* Appends unquoted bytes.  There is room: unquoted text is not longer than quoted text. */
-static void put_unquoted(struct qsi_compiler *compiler, const void *bytes, uint32_t count)
+/* Appends an unquoted byte.  There is room: unquoted text is not longer than quoted text. */
+static void put_unquoted(struct qsi_selector *selector, uint8_t byte)
 {
-    struct qsi_selector *selector = compiler->selector;
-
-    QS_ASSERT(count <= selector->text_bytes - selector->unquoted_bytes);
-    memcpy(selector->unquoted + selector->unquoted_bytes, bytes, count);
-    selector->unquoted_bytes += count;
+    QS_ASSERT(selector->unquoted_bytes < selector->text_bytes);
+    selector->unquoted[selector->unquoted_bytes++] = byte;
 }
 
 static struct qsi_selector_value end_unquoted(const struct qsi_compiler *compiler, uint32_t start)
@@ -29,7 +26,7 @@ struct qsi_selector_value qsi_selector_unquote(struct qsi_compiler *compiler)
 
     QS_ASSERT(compiler->scan.token.kind == QSI_TOKEN_TEXT && text.bytes >= 2);
     for (uint32_t at = 1; at < text.bytes - 1; at++) {
-        put_unquoted(compiler, &text.data[at], 1);
+        put_unquoted(compiler->selector, text.data[at]);
         at += text.data[at] == '\'' ? 1 : 0; /* skips the second of two quotes */
     }
     return end_unquoted(compiler, start);
